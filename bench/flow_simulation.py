@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulates a flow cache under a Zipf trace, beside a true LRU cache that takes the same packets.
 
-The simulation runs the controller's own `FlowCache` and `FlowTables`, with their ageing rounds, in
-an event loop whose time is simulated. `SimulatedSwitch` holds the flows and counts their packets.
-It answers writes and reads of counters after a delay. Writes and requests are not encoded, because
-that would take most of the time and change no decision.
+The simulation runs the controller's own `NativeFlowCache` and `FlowTables`, with their ageing
+rounds, in an event loop whose time is simulated. `SimulatedSwitch` holds the flows and counts their
+packets. It answers writes and reads of counters after a delay. Writes and requests are not encoded,
+because that would take most of the time and change no decision.
 
 Each packet belongs to one of a population of flows. The n-th flow has a probability proportional to
 1 / n^s (Zipf). A trace may also have packets of flows that have no other packet.
@@ -17,16 +17,18 @@ import random
 import selectors
 from array import array
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 from typing import NamedTuple, cast
 
+from sluice._native import FlowBatch
 from sluice.p4.counters import Count
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4runtime.session import Status, WriteOutcome
 from sluice.policy.flow_tables import FlowTables, FlowWriter, ListCache
 from sluice.policy.model import Action, Direction, FlowKey, FragmentClass
-from sluice.state.flow_cache import FlowCache, FlowOperation, FlowVerdict, FlowWrite
+from sluice.state.flow_cache import FlowOperation, FlowVerdict, FlowWrite
+from sluice.state.native_flows import NativeFlowCache
 
 LIST_ID, EPOCH = 1, 1
 VERDICT = FlowVerdict(EPOCH, 1, Action.BYPASS)
@@ -103,9 +105,9 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 class PassingCodec:
     """Stands in for `FlowCodec`: passes writes and requests on without encoding them."""
 
-    def update(self, _: Direction, __: int, write: FlowWrite) -> FlowWrite:
-        """Returns the write."""
-        return write
+    def updates(self, batch: FlowBatch, _: Mapping[int, Direction]) -> list[FlowWrite]:
+        """Returns the writes."""
+        return [write for _, write in batch.writes()]
 
     def count_request(self, slot: FlowSlot) -> FlowSlot:
         """Returns the flow."""
@@ -213,7 +215,7 @@ async def run(trace: Trace, warmup: float, seconds: float, seed: int) -> Simulat
     loop = asyncio.get_running_loop()
     switch = SimulatedSwitch(trace.numbers, trace.size)
     tables = FlowTables(cast(FlowCodec, PassingCodec()), loop.time)
-    cache = FlowCache(trace.size, EPOCH)
+    cache = NativeFlowCache(trace.size, EPOCH)
     tables.rebuild({LIST_ID: ListCache(Direction.OUTBOUND, cache, trace.idle_timeout)}, [])
     running = asyncio.create_task(tables.run(cast(FlowWriter, switch)))
     await asyncio.sleep(0)

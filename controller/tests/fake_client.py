@@ -16,7 +16,7 @@ from typing import Any
 from finsy.proto import p4r
 
 from fake_switch import NOT_FOUND, FakeSwitch
-from sluice.policy.model import WaitingPunt
+from sluice._native import FirstPacket
 
 FLOW_BYTES = 100
 """Size of each packet that a flow's counter counts."""
@@ -107,7 +107,7 @@ class FakeClient:
         self.sent += room
         return len(room)
 
-    def answer(self, batch: Sequence[tuple[WaitingPunt, tuple[int, ...]]]) -> int:
+    def answer(self, batch: Sequence[tuple[FirstPacket, tuple[int, ...]]]) -> int:
         return self.packet_out(
             [(punt.packet().frame, punt.metadata(answer)) for punt, answer in batch]
         )

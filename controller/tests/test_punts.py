@@ -12,13 +12,13 @@ import pytest
 
 from fake_switch import PIPELINE
 from scenes import SPECS, address, gateway, link, mac, neighbor, route
+from sluice._native import FirstPacket
 from sluice.held_packets import HeldPackets
 from sluice.icmp import RateLimiter
 from sluice.model import NeighborState, PuntedPacket, parse_address
 from sluice.p4.packets import PACKET_OUT, AnsweredPunt, PacketSchema
 from sluice.p4.schema import Schema, load_pipeline
 from sluice.p4runtime.client import Metadata
-from sluice.policy.model import FirstPacket
 from sluice.policy.rejections import Rejections
 from sluice.punts import PuntActions, PuntHandler, TunnelMtu
 from sluice.state.fib import Fib

@@ -8,6 +8,7 @@
 //!   does not parse them,
 //! * [`routes`]: stores all routes and applies bulk operations to them,
 //! * [`rules`]: searches ordered lists of rules,
+//! * [`flows`]: records the flows in the switch, and queues their writes,
 //! * `python`: contains the classes of the Python module, documented in `src/sluice/_native.pyi`,
 //! * [`fast_path`]: forwards packets between [`p4runtime`] and [`tap`] without Python,
 //! * [`punts`]: queues the packets that the switch punts to Python, and reads their selectors,
@@ -23,6 +24,7 @@
 //!   (`--no-default-features`).
 
 pub mod fast_path;
+pub mod flows;
 pub mod fpm;
 pub mod mailbox;
 pub mod p4runtime;

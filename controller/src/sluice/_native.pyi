@@ -2,7 +2,8 @@
 """Declares the native extension `sluice._native` (source: controller/native/, Rust).
 
 It contains the controller's I/O (P4Runtime, host TAPs, FPM framing), which passes data to Python in
-batches, the table of all routes (RouteTable) and the search of rules (RuleTree). It contains
+batches, the table of all routes (RouteTable), the search of rules (RuleTree) and the record of the
+switch's flows (FlowCache). It contains
 neither policy nor P4 names. Its only decision is which frames pass between host and switch, by
 tables from Python (FastPath).
 
@@ -20,10 +21,18 @@ These rules hold for all classes with `poll()` or `read()`:
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence, Set
-from typing import Any, Literal, Protocol, TypeAlias, final
+from typing import Any, Literal, Protocol, Self, TypeAlias, final, overload
 
 from sluice.model import PuntedPacket
-from sluice.policy.model import FirstPacket, FlowKey, Selectors, WaitingPunt
+from sluice.policy.model import FlowKey, Selectors
+from sluice.state.flow_cache import (
+    FlowOperation,
+    FlowVerdict,
+    FlowWrite,
+    FlowWriteResult,
+    OfferResult,
+    RankedFlow,
+)
 
 __version__: str
 
@@ -78,26 +87,188 @@ P4RuntimeEvent: TypeAlias = (
 PacketFilter: TypeAlias = tuple[int, Sequence[int]]
 """Selects packets whose metadata field of this id has one of these values."""
 
-def flow_update(
-    kind: int, head: bytes, fields: bytes, key: tuple[object, ...], action: bytes
-) -> bytes:
-    """Encodes the update of a flow as the field `updates` of a WriteRequest.
-
-    - kind: Update.Type.
-    - head, action: encoded fields of the TableEntry, before and after the match fields.
-    - fields: the ids of five exact-match fields, below 128.
-    - key: begins with the values of these fields: two addresses and three numbers of 16 bits.
-    """
-
 @final
-class Punt:
-    """Holds a first packet that waits for its answer."""
+class FirstPacket:
+    """Holds a plain first packet (`native_punts`) that waits for its answer."""
+
+    @property
+    def reason(self) -> int:
+        """The punt reason."""
+
+    @property
+    def list_id(self) -> int:
+        """The list to search."""
+
+    def selectors(self) -> Selectors:
+        """Returns the packet's selectors."""
+
+    def key(self) -> FlowKey:
+        """Returns the key in the list's flow cache."""
 
     def packet(self) -> PuntedPacket:
         """Returns the packet-in."""
 
     def metadata(self, answer: tuple[int, ...]) -> tuple[int, ...]:
         """Returns the metadata of the packet-out that re-injects the packet with this answer."""
+
+@final
+class FlowTypes:
+    """Holds the Python types of flows, and the members of their enumerations.
+
+    `fragments`, `actions`, `operations`, `offers` and `results` have the members of FragmentClass,
+    Action, FlowOperation, OfferResult and FlowWriteResult in the order of their definition.
+    """
+
+    def __new__(
+        cls,
+        *,
+        key: type[FlowKey],
+        verdict: type[FlowVerdict],
+        write: type[FlowWrite],
+        ranked: type[RankedFlow],
+        fragments: Sequence[object],
+        actions: Sequence[object],
+        operations: Sequence[object],
+        offers: Sequence[object],
+        results: Sequence[object],
+    ) -> FlowTypes: ...
+
+class FlowCache:
+    """Records the flows of one list, like `state.flow_cache.FlowCache`, which has the reference.
+
+    A verdict's epoch and rule have 32 bits, bundles and ports 16 bits, protocols 8 bits. Methods
+    raise OverflowError for greater numbers, and ValueError for addresses that are neither both of
+    IPv4 nor both of IPv6.
+    """
+
+    def __new__(cls, types: FlowTypes, capacity: int, epoch: int, enabled: bool) -> Self: ...
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def is_exact(self) -> bool: ...
+    enabled: bool
+    def __len__(self) -> int: ...
+    def eviction_order(self, limit: int) -> FlowKeys: ...
+    def ranked(self, keys: Iterable[FlowKey]) -> list[RankedFlow]: ...
+    def flows(self) -> FlowItems: ...
+    def live_flows(self) -> FlowItems: ...
+    def count_live(self) -> int: ...
+    def count_stale(self) -> int: ...
+    def verdict_of(self, key: FlowKey) -> FlowVerdict | None: ...
+    def offer(
+        self, key: FlowKey, verdict: FlowVerdict, now: float
+    ) -> tuple[OfferResult, list[FlowWrite]]: ...
+    def retire(self, epoch: int) -> None: ...
+    def written(self, write: FlowWrite, result: FlowWriteResult, now: float) -> list[FlowWrite]: ...
+    def found(self, key: FlowKey, verdict: FlowVerdict, now: float) -> None: ...
+    def agrees(self, key: FlowKey, found: FlowVerdict | None) -> bool: ...
+    def correct(self, key: FlowKey, found: FlowVerdict | None, now: float) -> list[FlowWrite]: ...
+    def discard(self, key: FlowKey) -> list[FlowWrite]: ...
+    def keys(self) -> FlowKeys: ...
+    def keys_unused_since(self, before: float) -> FlowKeys: ...
+    def used(self, key: FlowKey, now: float) -> None: ...
+    def counted(self, key: FlowKey, packets: int, now: float) -> bool: ...
+    def expire(self, key: FlowKey, before: float) -> list[FlowWrite]: ...
+    def idle_since(self, before: float) -> FlowKeys: ...
+    def coldest_live(self, before: float, limit: int) -> FlowKeys: ...
+    def is_nearly_full(self) -> bool: ...
+
+@final
+class FlowKeys(Sequence[FlowKey]):
+    """Holds keys of flows in native code. A key is made when it is read."""
+
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: int) -> FlowKey: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[FlowKey]: ...
+
+@final
+class FlowItems(Sequence[tuple[FlowKey, FlowVerdict]]):
+    """Holds keys and verdicts of flows in native code. A pair is made when it is read."""
+
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: int) -> tuple[FlowKey, FlowVerdict]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[FlowKey, FlowVerdict]]: ...
+
+@final
+class FlowEncoder:
+    """Encodes writes of flows as the field `updates` of a WriteRequest.
+
+    - fields: the ids of the match fields for the two addresses, protocol and ports, below 128.
+    - encode_head: returns the encoded fields of the TableEntry that the flows share which have the
+      same list id, fragment class, `is_local` and bundle. These are the argument.
+    - encode_action: returns the encoded action of a FlowVerdict.
+    - limit: the greatest number of results of each function that are cached.
+    """
+
+    def __new__(
+        cls,
+        types: FlowTypes,
+        fields: Sequence[int],
+        encode_head: Callable[[tuple[int, int, bool, int]], bytes],
+        encode_action: Callable[[FlowVerdict], bytes],
+        limit: int,
+    ) -> FlowEncoder: ...
+    def encode(self, list_id: int, write: FlowWrite) -> bytes:
+        """Encodes one write."""
+
+@final
+class FlowQueue:
+    """Queues the writes of the flows of many lists, in order."""
+
+    def __new__(cls, types: FlowTypes, caches: Mapping[int, FlowCache]) -> FlowQueue:
+        """Creates an empty queue. `caches` are by list id."""
+
+    def __len__(self) -> int:
+        """Returns the number of writes that wait."""
+
+    def unanswered(self, list_id: int) -> int:
+        """Returns the number of writes of a list that wait or are in flight."""
+
+    def push(self, list_id: int, writes: Iterable[FlowWrite]) -> None:
+        """Queues writes of a list."""
+
+    def offer(
+        self, offers: Sequence[tuple[FirstPacket, FlowVerdict]], held: Set[int], now: float
+    ) -> list[tuple[int, OfferResult, int, int]]:
+        """Offers the flows of packets to the caches of their lists, and queues the writes.
+
+        Flows of the lists `held` are not installed. Returns for each list and result the number of
+        flows, and the number of flows evicted for them.
+        """
+
+    def first(self, limit: int) -> FlowBatch:
+        """Returns the first writes, which stay in the queue until `sent`."""
+
+    def sent(self, batch: FlowBatch) -> None:
+        """Removes the writes of a batch from the queue, as they were sent to the switch."""
+
+    def written(
+        self, batch: FlowBatch, results: Sequence[FlowWriteResult], now: float
+    ) -> list[tuple[FlowOperation, FlowWriteResult, int]]:
+        """Reports the results of a batch to the caches, and queues the writes needed next.
+
+        `results` is empty if all writes are done. Returns the number of each operation's results.
+        """
+
+@final
+class FlowBatch:
+    """Holds writes that go to the switch together. Immutable."""
+
+    def __len__(self) -> int: ...
+    def writes(self) -> list[tuple[int, FlowWrite]]:
+        """Returns list id and write of each."""
+
+    def list_ids(self) -> set[int]:
+        """Returns the ids of the lists that have writes in the batch."""
+
+    def updates(self, encoders: Mapping[int, tuple[FlowEncoder, FlowEncoder]]) -> list[bytes]:
+        """Encodes the writes. `encoders` has those of IPv4 and IPv6 flows of each list."""
 
 @final
 class PuntQueue:
@@ -127,7 +298,6 @@ class PuntQueue:
         own: int,
         answer: Sequence[tuple[str, int]],
         punted_type: type[PuntedPacket],
-        miss_type: type[FirstPacket],
         selectors_type: type[Selectors],
         key_type: type[FlowKey],
         whole: int,
@@ -212,8 +382,8 @@ class P4RuntimeClient:
         packet is queued.
         """
 
-    def answer(self, batch: Sequence[tuple[WaitingPunt, tuple[int, ...]]]) -> int:
-        """Queues first packets with their answers, like `packet_out`. Each must be a `Punt`."""
+    def answer(self, batch: Sequence[tuple[FirstPacket, tuple[int, ...]]]) -> int:
+        """Queues first packets with their answers, like `packet_out`."""
 
     def write(self, token: int, request: bytes) -> None:
         """Sends a serialized WriteRequest.
@@ -751,6 +921,9 @@ class RuleTree:
         mobility_type: int | None,
     ) -> int | None:
         """Returns the position of the first rule that matches, or None."""
+
+    def first_match_of(self, packet: FirstPacket) -> int | None:
+        """Returns the same for the selectors of a first packet."""
 
     def has_other_effect(
         self,

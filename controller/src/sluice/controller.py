@@ -34,9 +34,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import cast
 
-from sluice._native import RouteRun
+from sluice._native import FirstPacket, RouteRun
 from sluice.acquires import Acquires
 from sluice.associations import Associations
 from sluice.audit_log import DROPS, AuditLog, ListChange
@@ -93,7 +92,6 @@ from sluice.policy.decisions import EspSender
 from sluice.policy.enforcement import Policy
 from sluice.policy.first_packets import FirstPackets
 from sluice.policy.flow_tables import FlowTables
-from sluice.policy.model import FirstPacket
 from sluice.policy.rejections import Rejections
 from sluice.port_watch import PortWatch
 from sluice.primacy import Primacy
@@ -623,7 +621,7 @@ class Controller:
             if type(packet) is FirstPacket:
                 plain.append(packet)
             else:
-                self.punts.handle(cast(PuntedPacket, packet), now, outcome)
+                self.punts.handle(packet, now, outcome)
         if plain:
             self.punts.handle_first(plain, now, outcome)
         self._execute(outcome)

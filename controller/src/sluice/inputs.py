@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from sluice._native import FirstPacket
 from sluice.model import (
     Address,
     HostFrame,
@@ -21,7 +22,6 @@ from sluice.model import (
     RouteUpdated,
 )
 from sluice.namespaces import OWN_NAMESPACE
-from sluice.policy.model import FirstPacket
 from sluice.sa_model import HeldSa, KeyMaterial, SaSettings
 from sluice.state.route_runs import RoutesEvent
 from sluice.xfrm_model import (

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues punted packets in native code, and hands most first packets to Python as selectors.
+"""Queues punted packets in native code, and leaves most first packets there.
 
 The session puts packets into the queue without Python, and drops those that find no room. Python
 takes packets in slices. A *plain* first packet is a whole IP packet without options or extension
 headers, of any protocol but ICMP, that misses a list's flow cache. For such a packet `take` returns
-a `FirstPacket`: list, selectors and key in the flow cache. The packet itself stays in native code.
-All other packets are returned as `PuntedPacket`.
+a `FirstPacket`. Native code searches the rules for it (`RuleTree.first_match_of`), adds its flow to
+the cache (`FlowQueue.offer`) and re-injects it, without making its selectors, key or frame in
+Python. All other packets are returned as `PuntedPacket`.
 
 Invariant: `sources.punt.PuntQueue` would return the same packets in the same order, and
 `wire.selectors` would read the same selectors (tests/test_native_punts.py compares them). Depends
@@ -17,10 +18,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from sluice._native import PuntQueue
+from sluice._native import FirstPacket, PuntQueue
 from sluice.model import PuntedPacket
 from sluice.p4.packets import PACKET_IN, PacketSchema, PuntReason
-from sluice.policy.model import FirstPacket, FlowKey, FragmentClass, Selectors
+from sluice.policy.model import FlowKey, FragmentClass, Selectors
 
 FIRST_PACKETS = frozenset({PuntReason.INBOUND_MISS, PuntReason.OUTBOUND_MISS})
 
@@ -46,7 +47,6 @@ class NativePunts:
             own=packets.origin_local,
             answer=packets.reinjection(),
             punted_type=PuntedPacket,
-            miss_type=FirstPacket,
             selectors_type=Selectors,
             key_type=FlowKey,
             whole=FragmentClass.WHOLE,

@@ -18,16 +18,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from operator import attrgetter
 from secrets import randbits
 from typing import NamedTuple, Protocol
 
+from sluice._native import FirstPacket
 from sluice.fragment import fragment_esp_over_ipv6, fragment_ipv4
 from sluice.held_packets import HeldPackets
 from sluice.icmp import IcmpErrorKind, IcmpErrorRefusal, RateLimiter, error_for
 from sluice.model import Address, NeighborState, PuntedPacket
 from sluice.p4.packets import AnsweredPunt, PacketSchema, PuntReason
 from sluice.p4runtime.client import Metadata
-from sluice.policy.model import FirstPacket
 from sluice.policy.rejections import Rejections
 from sluice.state.fib import Fib
 from sluice.state.nexthops import Path
@@ -55,6 +56,7 @@ FOR_THE_HOST = frozenset(
 IP_FOR_THE_HOST = FOR_THE_HOST - {PuntReason.ARP, PuntReason.LINK_PROTOCOL}
 COPIES = frozenset({PuntReason.AUDIT, PuntReason.ACQUIRE})
 """Reasons of the copies of packets that the switch has dropped."""
+_REASON = attrgetter("reason")
 ANSWERED = {
     PuntReason.TTL_EXCEEDED: IcmpErrorKind.TTL_EXCEEDED,
     PuntReason.NO_ROUTE: IcmpErrorKind.NO_ROUTE,
@@ -175,8 +177,8 @@ class PuntHandler:
         self, packets: Sequence[FirstPacket], now: float, outcome: PuntActions
     ) -> None:
         """Decides about plain first packets."""
-        for packet in packets:
-            self.by_reason[self._packets.reasons[packet.reason].value] += 1
+        for reason, number in Counter(map(_REASON, packets)).items():
+            self.by_reason[self._packets.reasons[reason].value] += number
         outcome.answered += self._first_packets.answer_plain(packets, now)
         for rejected in self._first_packets.take_rejected():
             self._reject(rejected, now, outcome)

@@ -24,7 +24,8 @@ from sluice.api.server import BadRequestError
 from sluice.model import parse_address
 from sluice.p4.flows import FlowSlot
 from sluice.policy.model import Action, FlowKey
-from sluice.state.flow_cache import FlowCache, FlowVerdict
+from sluice.state.flow_cache import FlowVerdict
+from sluice.state.native_flows import NativeFlowCache
 from sluice.state.spd import FINAL_DISCARD
 
 RunScenario = Callable[..., None]
@@ -218,10 +219,10 @@ def test_the_event_loop_gets_turns(
     """Checks that the event loop runs between any two slices of a search through 20,000 flows."""
     searched: list[tuple[int, int]] = []  # flows of each slice, and the loop's iterations before
     ticks = itertools.count()
-    ranked = FlowCache.ranked
+    ranked = NativeFlowCache.ranked
     ran = 0
 
-    def recorded(self: FlowCache, keys: Iterable[FlowKey]) -> Any:
+    def recorded(self: NativeFlowCache, keys: Iterable[FlowKey]) -> Any:
         listed = list(keys)
         searched.append((len(listed), ran))
         return ranked(self, listed)
@@ -237,7 +238,7 @@ def test_the_event_loop_gets_turns(
             loop.call_soon(tick)
 
         tick()
-        monkeypatch.setattr(FlowCache, "ranked", recorded)
+        monkeypatch.setattr(NativeFlowCache, "ranked", recorded)
         shown = await flows(world, source="10.1.70.0/24", port=80, list="outbound")
         assert len(shown) == 256
         assert [flow["source"] for flow in shown[:2]] == ["10.1.70.0", "10.1.70.1"]

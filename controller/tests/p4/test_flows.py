@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fake_switch import PIPELINE
 from sluice.p4.counters import Count
+from sluice.p4.flow_encoder import KEPT
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4.schema import Schema, SchemaError, load_pipeline
 from sluice.p4runtime.messages import UpdateType
@@ -106,3 +107,15 @@ def test_a_verdict_that_is_none_is_of_no_epoch() -> None:
 def test_another_pipeline_is_refused() -> None:
     with pytest.raises(SchemaError, match=r"table inbound\.ipv4_flow"):
         FlowCodec(Schema(p4i.P4Info()))
+
+
+def test_more_verdicts_and_bundles_than_are_cached() -> None:
+    key = FlowKey(bytes(4), bytes(4), 6, 1, 2)
+    for number in (*range(1, KEPT + 3), 1, KEPT + 2):
+        slot = FlowSlot(Direction.INBOUND, 1, key._replace(bundle=number))
+        verdict = FlowVerdict(number, number, Action.BYPASS)
+        write = FlowWrite(FlowOperation.INSERT, slot.key, verdict)
+        assert CODEC.decode(only(CODEC.update(Direction.INBOUND, 1, write)).entity) == (
+            slot,
+            verdict,
+        )

@@ -20,7 +20,8 @@ from sluice.p4runtime.session import WriteOutcome
 from sluice.policy import flow_tables
 from sluice.policy.flow_tables import FlowTables, ListCache
 from sluice.policy.model import Action, Direction, FlowKey, FragmentClass
-from sluice.state.flow_cache import FlowCache, FlowVerdict
+from sluice.state.flow_cache import FlowVerdict
+from sluice.state.native_flows import NativeFlowCache
 
 CODEC = FlowCodec(Schema(load_pipeline(PIPELINE).p4info))
 SIZE = 4000
@@ -65,7 +66,9 @@ class FullCaches:
         self.now = 1000.0
         self.switch = Switch()
         self.tables = FlowTables(CODEC, lambda: self.now)
-        caches = {one: ListCache(Direction.OUTBOUND, FlowCache(SIZE, 1), 3600.0) for one in LISTS}
+        caches = {
+            one: ListCache(Direction.OUTBOUND, NativeFlowCache(SIZE, 1), 3600.0) for one in LISTS
+        }
         self.tables.rebuild(caches, [])
         self.caches = [caches[one].cache for one in LISTS]
 

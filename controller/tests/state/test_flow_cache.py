@@ -255,6 +255,29 @@ def test_a_delete_that_failed_leaves_the_flow_for_eviction() -> None:
     assert cache.offer(key(1), BYPASS, 9.0)[1][0].operation is FlowOperation.MODIFY
 
 
+def test_an_unknown_entry_whose_deletion_failed_can_be_overwritten_and_evicted() -> None:
+    cache = FlowCache(1, epoch=1)
+    (deletion,) = cache.correct(key(1), BYPASS, 0.0)
+    cache.written(deletion, FlowWriteResult.FAILED, 0.0)
+    assert cache.idle_since(NOW_IDLE) == [key(1)]
+    _, writes = cache.offer(key(2), BYPASS, 0.0)
+    assert [write.operation for write in writes] == [FlowOperation.DELETE, FlowOperation.INSERT]
+
+
+def test_a_flow_is_in_use_while_its_packet_count_grows() -> None:
+    scene = Scene()
+    scene.offer(1)
+    assert scene.cache.counted(key(1), 5, scene.now + 1)
+    assert not scene.cache.counted(key(1), 5, scene.now + 2)
+    assert scene.cache.keys_unused_since(scene.now + 2) == [key(1)]
+    assert not scene.cache.counted(key(2), 5, scene.now)
+    scene.offer(1, rule=2)  # modified: the entry keeps its counter
+    assert not scene.cache.counted(key(1), 5, scene.now)
+    scene.table.entries.clear()
+    scene.offer(1)  # inserted again: the counter starts at 0
+    assert scene.cache.counted(key(1), 1, scene.now)
+
+
 def test_a_write_that_was_overtaken_by_a_commit_stays_stale() -> None:
     cache = FlowCache(3, epoch=1)
     _, writes = cache.offer(key(1), BYPASS, 0.0)

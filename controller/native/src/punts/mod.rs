@@ -14,6 +14,7 @@ pub mod whole;
 
 use std::os::fd::RawFd;
 
+use crate::flows::key::FlowKey;
 use crate::mailbox::{Contents, Mailbox};
 use crate::p4runtime::packet::PacketIn;
 use fair::FairQueue;
@@ -76,6 +77,37 @@ pub struct Miss<'f> {
     pub is_own: bool,
     /// Bundle that carried an inbound packet; 0 for outbound packets.
     pub bundle: u128,
+}
+
+/// A plain first packet without its frame: what names its flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamedMiss {
+    /// Punt reason.
+    pub reason: u64,
+    /// List to search.
+    pub list: u32,
+    /// Key in the list's flow cache.
+    pub key: FlowKey,
+    /// Whether the packet has ports. Otherwise, the ports of the key are 0.
+    pub has_ports: bool,
+}
+
+impl Miss<'_> {
+    /// Returns the packet without its frame. Returns `None` if a number is too large.
+    pub fn named(&self) -> Option<NamedMiss> {
+        let mut key = FlowKey::new(self.plain.source, self.plain.destination)?;
+        let ports = self.plain.ports;
+        (key.source_port, key.destination_port) = ports.unwrap_or_default();
+        key.protocol = self.plain.protocol;
+        key.bundle = self.bundle.try_into().ok()?;
+        key.set_local(self.is_own);
+        Some(NamedMiss {
+            reason: self.reason.try_into().ok()?,
+            list: self.list.try_into().ok()?,
+            key,
+            has_ports: ports.is_some(),
+        })
+    }
 }
 
 impl Fields {

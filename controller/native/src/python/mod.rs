@@ -9,7 +9,7 @@
 
 mod errors;
 mod fast_path;
-mod flow_update;
+mod flows;
 mod fpm;
 mod p4runtime;
 mod packets;
@@ -24,10 +24,17 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<p4runtime::P4RuntimeClient>()?;
-    module.add_function(wrap_pyfunction!(flow_update::flow_update, module)?)?;
     module.add_class::<tap::TapSet>()?;
     module.add_class::<punts::PuntQueue>()?;
-    module.add_class::<punts::Punt>()?;
+    module.add_class::<punts::FirstPacket>()?;
+    module.add_class::<flows::FlowTypes>()?;
+    module.add_class::<flows::FlowCache>()?;
+    module.add_class::<flows::FlowKeys>()?;
+    module.add_class::<flows::FlowItems>()?;
+    module.add_class::<flows::FlowSequenceIterator>()?;
+    module.add_class::<flows::FlowQueue>()?;
+    module.add_class::<flows::FlowBatch>()?;
+    module.add_class::<flows::FlowEncoder>()?;
     module.add_class::<fast_path::FastPath>()?;
     module.add_class::<routes::RouteMemo>()?;
     module.add_class::<routes::RouteRun>()?;

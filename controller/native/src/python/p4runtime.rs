@@ -13,7 +13,7 @@ use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyList, PySequence, PyTuple};
 use super::errors::client_error;
 use super::fast_path::FastPath;
 use super::packets::{metadata_value, packet_list};
-use super::punts::{Punt, PuntQueue};
+use super::punts::{FirstPacket, PuntQueue};
 use crate::p4runtime::client::{Client, ClientError, Options};
 use crate::p4runtime::dry_run;
 use crate::p4runtime::inbox::{Answer, Code, Event, Notification, RequestKind};
@@ -131,12 +131,16 @@ impl P4RuntimeClient {
     fn answer(&self, batch: &Bound<'_, PySequence>) -> PyResult<usize> {
         let layout = self.0.packet_out_layout().map_err(client_error)?;
         let mut messages = Vec::with_capacity(batch.len()?);
+        let mut known = None; // Most packets of a slice have the same few answers.
         let (mut answer, mut values) = (Vec::new(), Vec::with_capacity(layout.fields().len()));
         for item in batch.try_iter()? {
-            let (punt, given): (Bound<'_, Punt>, Bound<'_, PyTuple>) = item?.extract()?;
-            answer.clear();
-            for value in &given {
-                answer.push(metadata_value(&value)?);
+            let (punt, given): (Bound<'_, FirstPacket>, Bound<'_, PyTuple>) = item?.extract()?;
+            if !known.as_ref().is_some_and(|known| given.is(known)) {
+                answer.clear();
+                for value in &given {
+                    answer.push(metadata_value(&value)?);
+                }
+                known = Some(given);
             }
             punt.get().answered(&answer, &mut values)?;
             let message = layout.encode_packet_out(punt.get().frame(), &values);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements the Python classes `PuntQueue` and `Punt`.
+//! Implements the Python classes `PuntQueue` and `FirstPacket`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,16 +10,17 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple, PyType};
 
 use super::errors::io_error;
+use super::flows::key_parts;
 use super::packets::{metadata_values, value_tuple};
+use crate::flows::key::FlowKey;
 use crate::p4runtime::packet::PacketIn;
-use crate::punts::{self, Fields, Miss, Origin};
+use crate::punts::{self, Fields, NamedMiss, Origin};
 
 /// Python's types, and the constructor of tuples.
 #[derive(Debug)]
 struct Types {
     new: Py<PyAny>,
     punted: Py<PyType>,
-    miss: Py<PyType>,
     selectors: Py<PyType>,
     key: Py<PyType>,
     whole: Py<PyAny>,
@@ -47,51 +48,6 @@ impl Types {
         )?;
         self.make(py, &self.punted, values)
     }
-
-    fn miss<'py>(
-        &self,
-        py: Python<'py>,
-        miss: &Miss<'_>,
-        punt: Punt,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let source = PyBytes::new(py, miss.plain.source);
-        let destination = PyBytes::new(py, miss.plain.destination);
-        let (protocol, is_own) = (miss.plain.protocol, miss.is_own);
-        let ports = miss.plain.ports;
-        let (from, to) = ports.map_or((None, None), |(from, to)| (Some(from), Some(to)));
-        let (icmp, mobility_type) = (py.None(), py.None());
-        let selectors = (
-            &source,
-            &destination,
-            protocol,
-            from,
-            to,
-            icmp,
-            is_own,
-            mobility_type,
-        )
-            .into_pyobject(py)?;
-        let bundle = u64::try_from(miss.bundle).unwrap_or(u64::MAX);
-        let (from, to) = ports.unwrap_or_default();
-        let whole = self.whole.bind(py);
-        let key = (
-            source,
-            destination,
-            protocol,
-            from,
-            to,
-            whole,
-            is_own,
-            bundle,
-        )
-            .into_pyobject(py)?;
-        let selectors = self.make(py, &self.selectors, selectors)?;
-        let key = self.make(py, &self.key, key)?;
-        let list = u64::try_from(miss.list).unwrap_or(u64::MAX);
-        let reason = u64::try_from(miss.reason).unwrap_or(u64::MAX);
-        let values = (reason, list, selectors, key, punt).into_pyobject(py)?;
-        self.make(py, &self.miss, values)
-    }
 }
 
 #[pyclass(module = "sluice._native", frozen)]
@@ -104,8 +60,7 @@ pub(super) struct PuntQueue {
 impl PuntQueue {
     #[new]
     #[pyo3(signature = (*, count, share, stage, origin, is_local, bundle, list_id, misses, inbound,
-        outbound, own, answer, punted_type, miss_type, selectors_type, key_type, whole, limit,
-        limit_each))]
+        outbound, own, answer, punted_type, selectors_type, key_type, whole, limit, limit_each))]
     #[allow(
         clippy::too_many_arguments,
         reason = "the names of Python's keyword arguments"
@@ -125,7 +80,6 @@ impl PuntQueue {
         own: u128,
         answer: Vec<(String, u128)>,
         punted_type: Py<PyType>,
-        miss_type: Py<PyType>,
         selectors_type: Py<PyType>,
         key_type: Py<PyType>,
         whole: Py<PyAny>,
@@ -157,7 +111,6 @@ impl PuntQueue {
         let types = Types {
             new: py.get_type::<PyTuple>().getattr("__new__")?.unbind(),
             punted: punted_type,
-            miss: miss_type,
             selectors: selectors_type,
             key: key_type,
             whole,
@@ -198,15 +151,17 @@ impl PuntQueue {
         packets
             .into_iter()
             .map(|packet| {
-                let Some(miss) = self.queue.fields().miss(&packet) else {
+                let miss = self.queue.fields().miss(&packet);
+                let Some(named) = miss.and_then(|miss| miss.named()) else {
                     return self.types.punted(py, &packet);
                 };
-                let punt = Punt {
-                    packet: packet.clone(), // shares the frame
+                let first = FirstPacket {
+                    packet,
+                    named,
                     queue: Arc::clone(&self.queue),
                     types: Arc::clone(&self.types),
                 };
-                self.types.miss(py, &miss, punt)
+                Ok(Bound::new(py, first)?.into_any())
             })
             .collect()
     }
@@ -224,17 +179,36 @@ fn origin_of((kind, value): (String, u128)) -> PyResult<Origin> {
     }
 }
 
-/// A first packet that waits for its answer.
+/// A plain first packet that waits for its answer.
 #[pyclass(module = "sluice._native", frozen)]
-pub(super) struct Punt {
+pub(super) struct FirstPacket {
     packet: PacketIn,
+    named: NamedMiss,
     queue: Arc<punts::PuntQueue>,
     types: Arc<Types>,
 }
 
-impl Punt {
+impl FirstPacket {
     pub(super) fn frame(&self) -> &[u8] {
         &self.packet.payload
+    }
+
+    /// Returns the list to search.
+    pub(super) fn list(&self) -> u32 {
+        self.named.list
+    }
+
+    /// Returns the key in the list's flow cache.
+    pub(super) fn key(&self) -> &FlowKey {
+        &self.named.key
+    }
+
+    /// Returns source and destination port, if the protocol has ports.
+    pub(super) fn ports(&self) -> Option<(u16, u16)> {
+        let key = &self.named.key;
+        self.named
+            .has_ports
+            .then_some((key.source_port, key.destination_port))
     }
 
     /// Computes the metadata of the packet-out that re-injects this packet.
@@ -247,9 +221,44 @@ impl Punt {
 }
 
 #[pymethods]
-impl Punt {
+impl FirstPacket {
+    #[getter]
+    fn reason(&self) -> u64 {
+        self.named.reason
+    }
+
+    #[getter]
+    fn list_id(&self) -> u32 {
+        self.named.list
+    }
+
     fn packet<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.types.punted(py, &self.packet)
+    }
+
+    #[pyo3(name = "key")]
+    fn python_key<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let whole = self.types.whole.bind(py);
+        let values = key_parts(py, &self.named.key, whole)?;
+        self.types.make(py, &self.types.key, values)
+    }
+
+    fn selectors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let key = &self.named.key;
+        let (from, to) = self.ports().unzip();
+        let (icmp, mobility_type) = (py.None(), py.None());
+        let values = (
+            PyBytes::new(py, key.source()),
+            PyBytes::new(py, key.destination()),
+            key.protocol,
+            from,
+            to,
+            icmp,
+            key.is_local(),
+            mobility_type,
+        );
+        self.types
+            .make(py, &self.types.selectors, values.into_pyobject(py)?)
     }
 
     fn metadata<'py>(

@@ -8,6 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
+use super::punts::FirstPacket;
 use crate::mailbox::lock;
 use crate::rules::area::{ABSENT, ANY, Address, Addresses, NUMBER_SELECTORS, Packets, Selectors};
 use crate::rules::list::{Batch, List};
@@ -217,6 +218,17 @@ impl RuleTree {
         let numbers = [protocol, source_port, destination_port, icmp, mobility_type];
         let numbers = numbers.map(|one| one.or(Some(ABSENT)));
         let packet = packets(source, destination, numbers, is_own)?;
+        Ok(self.0.first_match(&packet))
+    }
+
+    fn first_match_of(&self, packet: &Bound<'_, FirstPacket>) -> PyResult<Option<usize>> {
+        let packet = packet.get();
+        let key = packet.key();
+        let (from, to) = packet.ports().unzip();
+        let port = |port: Option<u16>| Some(port.map_or(ABSENT, u32::from));
+        let protocol = Some(u32::from(key.protocol));
+        let numbers = [protocol, port(from), port(to), Some(ABSENT), Some(ABSENT)];
+        let packet = packets(key.source(), key.destination(), numbers, key.is_local())?;
         Ok(self.0.first_match(&packet))
     }
 

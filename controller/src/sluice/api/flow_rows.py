@@ -14,7 +14,8 @@ from sluice.controller import Controller
 from sluice.model import format_address
 from sluice.p4.flows import FlowSlot
 from sluice.policy.model import ICMP_PROTOCOLS, MOBILITY, Action, FlowKey, FragmentClass
-from sluice.state.flow_cache import FlowCache, FlowVerdict
+from sluice.state.flow_cache import FlowVerdict
+from sluice.state.native_flows import NativeFlowCache
 from sluice.state.spd import FINAL_DISCARD, PolicyList
 
 
@@ -24,7 +25,7 @@ class ShownList:
     `refresh` follows commits. Await it before each slice of flows.
     """
 
-    def __init__(self, controller: Controller, state: PolicyList, cache: FlowCache) -> None:
+    def __init__(self, controller: Controller, state: PolicyList, cache: NativeFlowCache) -> None:
         self._controller = controller
         self._turn: WaitForTurn = controller.views.next
         self.state = state

@@ -48,11 +48,7 @@ async def scanned(
     as it is at that time. Flows that are added meanwhile are missed. The keys are copied in one
     step, which takes about 20 ms for a million flows.
     """
-    keys = shown.cache.keys()
-    keys.reverse()  # since the end of a list is cheap to remove
-    while keys:
-        part = keys[: -SCANNED - 1 : -1]
-        del keys[-SCANNED:]
+    for part in sliced(shown.cache.keys(), SCANNED):
         await shown.refresh()
         yield only.selected(shown.cache.ranked(part), shown.epoch, shown.names)
         await turn()

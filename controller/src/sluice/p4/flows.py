@@ -8,9 +8,10 @@ counters, entries, schema, policy.model and state.flow_cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from sluice._native import FlowBatch
 from sluice.p4.counters import Count
 from sluice.p4.entries import action_of, entry, exact, read_action, read_fields
 from sluice.p4.flow_encoder import FLOW_FIELDS, LIST_FIELDS, PARAMS, FlowEncoder
@@ -55,6 +56,13 @@ class FlowCodec:
                 known = table.actions.get(action, NO_ACTION)
                 encoder = FlowEncoder(table, known)
                 self._tables[direction, size] = _FlowTable(table, known, direction, size, encoder)
+        self._encoders = {
+            direction: (
+                self._tables[direction, 4].encoder.native,
+                self._tables[direction, 16].encoder.native,
+            )
+            for direction in Direction
+        }
         self._by_id = {one.table.id: one for one in self._tables.values()}
         self._rule_counters = {
             (direction, what): schema.counter(f"{direction.value}.rule_{what}_counter")[0]
@@ -107,6 +115,11 @@ class FlowCodec:
     def update(self, direction: Direction, list_id: int, write: FlowWrite) -> bytes:
         """Encodes the write of a flow as the field `updates` of a write request."""
         return self._tables[direction, len(write.key.source)].encoder.encode(list_id, write)
+
+    def updates(self, batch: FlowBatch, directions: Mapping[int, Direction]) -> list[bytes]:
+        """Encodes a batch of writes in the same way. `directions` are those of the lists by id."""
+        lists = batch.list_ids()
+        return batch.updates({one: self._encoders[directions[one]] for one in lists})
 
     def delete(self, slot: FlowSlot) -> bytes:
         """Returns the update that removes a flow."""

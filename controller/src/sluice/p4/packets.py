@@ -10,10 +10,10 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from sluice._native import FirstPacket
 from sluice.model import PuntedPacket
 from sluice.p4.schema import Schema
 from sluice.p4runtime.client import Metadata
-from sluice.policy.model import WaitingPunt
 
 PACKET_IN = PuntedPacket._fields[1:]
 PACKET_OUT = (
@@ -77,7 +77,7 @@ class PolicyAnswer(NamedTuple):
 class AnsweredPunt(NamedTuple):
     """Holds a plain first packet to re-inject, and its verdict. The session adds the metadata."""
 
-    punt: WaitingPunt
+    punt: FirstPacket
     answer: PolicyAnswer
 
 

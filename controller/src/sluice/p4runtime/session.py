@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from google.protobuf.message import DecodeError
 
+from sluice._native import FirstPacket
 from sluice.p4messages import p4i, p4r
 from sluice.p4runtime.client import Client, Metadata
 from sluice.p4runtime.election import LARGEST, ElectionId, above, is_question
 from sluice.p4runtime.messages import RequestFactory
-from sluice.policy.model import WaitingPunt
 
 if TYPE_CHECKING:
     from sluice._native import P4RuntimeEvent
@@ -335,7 +335,7 @@ class Session:
             return self._client.packet_out(batch)
         return 0
 
-    def answer(self, batch: Sequence[tuple[WaitingPunt, tuple[int, ...]]]) -> int:
+    def answer(self, batch: Sequence[tuple[FirstPacket, tuple[int, ...]]]) -> int:
         """Queues first packets with their answers (`p4.packets.AnsweredPunt`), like
         `packet_out`."""
         if not self._takes_packets or self.closed.done():

@@ -72,8 +72,9 @@ from sluice.policy.start import Capacity, PolicyError, check_capacity, rules_at_
 from sluice.policy.table_use import TableUse
 from sluice.reconciler import Reconciler
 from sluice.state.bundle_numbers import BundleNumbers, TooManyBundlesError
-from sluice.state.flow_cache import FlowCache, FlowVerdict
+from sluice.state.flow_cache import FlowVerdict
 from sluice.state.invalidation import wrapped_lists
+from sluice.state.native_flows import NativeFlowCache
 from sluice.state.rule_ids import TooManyRulesError
 from sluice.state.spd import (
     Commit,
@@ -501,7 +502,8 @@ class Policy:
         caches = {}
         for list_id, state in self.table.lists.items():
             limits = self.spds[state.spd].flow_cache
-            cache = FlowCache(limits.size, state.version.epoch, enabled=self.is_cache_on(state.spd))
+            enabled = self.is_cache_on(state.spd)
+            cache = NativeFlowCache(limits.size, state.version.epoch, enabled=enabled)
             caches[list_id] = ListCache(state.direction, cache, limits.idle_timeout)
         return caches
 

@@ -27,6 +27,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable
 from typing import NamedTuple
 
+from sluice._native import FirstPacket
 from sluice.audit_log import AuditLog
 from sluice.model import PuntedPacket
 from sluice.p4.packets import AnsweredPunt, PacketSchema, PolicyAnswer
@@ -36,10 +37,8 @@ from sluice.policy.enforcement import Policy
 from sluice.policy.model import (
     AH,
     Action,
-    FirstPacket,
     FlowKey,
     FragmentClass,
-    Verdict,
 )
 from sluice.policy.rejections import Rejections
 from sluice.state.flow_cache import FlowVerdict
@@ -61,12 +60,34 @@ class Reinjection(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """Holds what the packets of a list with the same verdict have in common."""
+    """Holds what the plain packets that match the same rule of a list have in common."""
 
     flow: FlowVerdict
     searched: tuple[int, int]
     answer: PolicyAnswer
     is_discard: bool
+
+
+class _Answers:
+    """Holds the answers to plain packets that match the rules of a list, by the rule's position."""
+
+    def __init__(self, state: PolicyList) -> None:
+        self.state = state
+        self.first_match_of = state.index.first_match_of
+        self.by_position: dict[int | None, _Answer] = {}
+
+    def add(self, at: int | None) -> _Answer:
+        """Returns the answer to packets that first match the rule at this position."""
+        state, verdict = self.state, self.state.verdict_at(at)
+        rule, action, bundle = verdict
+        epoch, generation = state.version
+        found = self.by_position[at] = _Answer(
+            FlowVerdict(epoch, rule, action, bundle),
+            (state.list_id, rule),
+            PolicyAnswer(state.list_id, generation, int(action), bundle, rule),
+            action is Action.DISCARD,
+        )
+        return found
 
 
 class FirstPackets:
@@ -96,7 +117,7 @@ class FirstPackets:
         self._rejected: list[PuntedPacket] = []
         self.fragments = fragments
         self.counters: Counter[str] = Counter()
-        self._answers: dict[int, tuple[PolicyList, dict[Verdict, _Answer]]] = {}
+        self._answers: dict[int, _Answers] = {}
 
     def needs_verdict(self, packet: PuntedPacket) -> bool:
         """Returns whether the packet was punted because it needs a list's verdict."""
@@ -134,24 +155,38 @@ class FirstPackets:
         that matches decides, as in `Decisions.of_packet`, and its verdict may be cached.
         """
         answered: list[AnsweredPunt] = []
-        searched, offer = self._policy.searched, self._policy.flows.offer
+        offers: list[tuple[FirstPacket, FlowVerdict]] = []
+        searched: list[tuple[int, int]] = []
+        lists: dict[int, _Answers | None] = {}
         for packet in packets:
-            state = self._policy.list_by_id(packet.list_id)
-            if state is None:
+            list_id = packet.list_id
+            if list_id not in lists:
+                lists[list_id] = self._answers_of(list_id)
+            known = lists[list_id]
+            if known is None:
                 self.counters["dropped: of a list that is not known"] += 1
                 continue
-            verdict = state.search(packet.selectors)
-            known = self._answers.get(packet.list_id)
-            if known is None or known[0] is not state:
-                known = self._answers[packet.list_id] = state, {}
-            found = known[1].get(verdict) or _keep_answer(state, known[1], verdict)
-            searched[found.searched] += 1
-            offer(packet.list_id, packet.key, found.flow, now)
+            at = known.first_match_of(packet)
+            found = known.by_position.get(at) or known.add(at)
+            searched.append(found.searched)
+            offers.append((packet, found.flow))
             if found.is_discard:
-                self._discard(state, packet.punt.packet(), verdict.rule_id, now)
+                self._discard(known.state, packet.packet(), found.flow.rule_id, now)
             else:
-                answered.append(AnsweredPunt(packet.punt, found.answer))
+                answered.append(AnsweredPunt(packet, found.answer))
+        self._policy.searched.update(searched)
+        self._policy.flows.offer_all(offers, now)
         return answered
+
+    def _answers_of(self, list_id: int) -> _Answers | None:
+        """Returns the answers of a list's rules in force, or None if the list is not known."""
+        state = self._policy.list_by_id(list_id)
+        if state is None:
+            return None
+        known = self._answers.get(list_id)
+        if known is None or known.state is not state:
+            known = self._answers[list_id] = _Answers(state)
+        return known
 
     def take_rejected(self) -> list[PuntedPacket]:
         """Returns the discarded packets since the last call whose rule asks for an answer."""
@@ -311,15 +346,3 @@ class FirstPackets:
         self.counters[f"dropped: {LATER_REFUSED}"] += 1
         self._audit.fragment_dropped(packet, LATER_REFUSED, now)
         return []
-
-
-def _keep_answer(state: PolicyList, answers: dict[Verdict, _Answer], verdict: Verdict) -> _Answer:
-    rule, action, bundle = verdict
-    epoch, generation = state.version
-    found = answers[verdict] = _Answer(
-        FlowVerdict(epoch, rule, action, bundle),
-        (state.list_id, rule),
-        PolicyAnswer(state.list_id, generation, int(action), bundle, rule),
-        action is Action.DISCARD,
-    )
-    return found

@@ -21,7 +21,7 @@ A commit that keeps a list's epoch first holds the list (`held`), that is, block
 flows. Invariant: only `withdraw` changes the flows of a held list. Otherwise a flow with a verdict
 of the old rules could be written after the commit.
 
-Depends on state.flow_cache, flow_counts, p4.flows and p4runtime.
+Depends on state.native_flows, flow_counts, p4.flows and p4runtime.
 """
 
 from __future__ import annotations
@@ -29,11 +29,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from functools import partial
 from itertools import islice
 from typing import NamedTuple, Protocol
 
+from sluice._native import FirstPacket, FlowBatch
 from sluice.p4.counters import Count
 from sluice.p4.flows import FlowCodec, FlowSlot
 from sluice.p4messages import p4r
@@ -48,13 +57,12 @@ from sluice.p4runtime.session import (
 from sluice.policy.flow_counts import read_counts
 from sluice.policy.model import Direction, FlowKey
 from sluice.state.flow_cache import (
-    FlowCache,
     FlowOperation,
     FlowVerdict,
-    FlowWrite,
     FlowWriteResult,
     OfferResult,
 )
+from sluice.state.native_flows import NativeFlowCache, flow_queue
 from sluice.task_slices import in_slices
 
 BATCH = 256
@@ -111,7 +119,7 @@ class ListCache(NamedTuple):
     """Holds the flow cache of one list. `idle_timeout` is in seconds."""
 
     direction: Direction
-    cache: FlowCache
+    cache: NativeFlowCache
     idle_timeout: float
 
 
@@ -125,16 +133,15 @@ class FlowTables:
         self.unverified: set[FlowSlot] = set()
         """Current flows that were found in the switch and not yet checked against the rules."""
         self.counters: Counter[str] = Counter()
-        self._queue: deque[tuple[int, FlowWrite]] = deque()
+        self._directions: dict[int, Direction] = {}
+        self._queue = flow_queue({})
         self._strays: deque[FlowSlot] = deque()
-        self._packets: dict[FlowSlot, int] = {}  # packet counts of the last ageing read
         self._session: FlowWriter | None = None
         self._under_way = False
         self._failed: asyncio.Future[None]
         self._evictions: Counter[int] = Counter()  # since the last round began, by list id
         self._pressed = asyncio.Event()
         self._held: Counter[int] = Counter()  # number of holders, by list id
-        self._pending: Counter[int] = Counter()  # writes queued or under way, by list id
         self._answered = asyncio.Event()
 
     # -- a session's beginning and end
@@ -158,7 +165,8 @@ class FlowTables:
         now = self._clock()
         self._forget()
         self.caches = dict(caches)
-        self._packets.clear()
+        self._directions = {list_id: one.direction for list_id, one in caches.items()}
+        self._queue = flow_queue({list_id: one.cache for list_id, one in caches.items()})
         for slot, verdict in found:
             known = self._cache_of(slot)
             if known is not None:
@@ -179,9 +187,8 @@ class FlowTables:
     def _forget(self) -> None:
         self.caches = {}
         self.unverified = set()
-        self._queue.clear()
+        self._queue = flow_queue({})
         self._strays.clear()
-        self._pending.clear()
         self._answered.set()
 
     # -- audits of the switch
@@ -202,7 +209,7 @@ class FlowTables:
             return  # the next audit round finds the flow too
         known = self._cache_of(slot)
         if known is not None:
-            self._enqueue(slot.list_id, known.cache.correct(slot.key, found, self._clock()))
+            self._queue.push(slot.list_id, known.cache.correct(slot.key, found, self._clock()))
         elif found is not None:
             self._strays.append(slot)
         self.flush()
@@ -225,7 +232,7 @@ class FlowTables:
         if known is None or (verdict is not None and known.cache.agrees(slot.key, verdict)):
             return True
         writes = known.cache.discard(slot.key)
-        self._enqueue(slot.list_id, writes)
+        self._queue.push(slot.list_id, writes)
         self.flush()
         return verdict is None or not writes
 
@@ -242,17 +249,28 @@ class FlowTables:
         """
         known = self.caches.get(list_id)
         if known is None:
-            self.counters["flow not installed: the switch is being read"] += 1
-            return
-        if self._held[list_id]:
-            self.counters["flow not installed: a commit is under way"] += 1
-            return
-        outcome, writes = known.cache.offer(key, verdict, now)
+            self._count_offers(list_id, OfferResult.UNREAD, 1)
+        elif self._held[list_id]:
+            self._count_offers(list_id, OfferResult.HELD, 1)
+        else:
+            outcome, writes = known.cache.offer(key, verdict, now)
+            self._count_offers(list_id, outcome, 1, len(writes) - 1)
+            self._queue.push(list_id, writes)
+
+    def offer_all(self, offers: Sequence[tuple[FirstPacket, FlowVerdict]], now: float) -> None:
+        """Adds the flows of plain first packets to the caches of their lists, like `offer`."""
+        held = {list_id for list_id, holders in self._held.items() if holders}
+        for list_id, outcome, number, evicted in self._queue.offer(offers, held, now):
+            self._count_offers(list_id, outcome, number, evicted)
+
+    def _count_offers(
+        self, list_id: int, outcome: OfferResult, number: int, evicted: int = 0
+    ) -> None:
+        """Counts flows offered to a list with the same outcome, and the flows evicted for them."""
         if outcome is not OfferResult.INSTALLED:
-            self.counters[f"flow not installed: {outcome.value}"] += 1
-        elif len(writes) > 1:
-            self._evicted(list_id, len(writes) - 1)
-        self._enqueue(list_id, writes)
+            self.counters[f"flow not installed: {outcome.value}"] += number
+        elif evicted:
+            self._evicted(list_id, evicted)
 
     def _evicted(self, list_id: int, number: int) -> None:
         """Counts evictions. After `EVICTIONS` of a list, starts the next ageing round early."""
@@ -295,7 +313,7 @@ class FlowTables:
             if self.caches.get(list_id) is not known:
                 return False
             for key in some:
-                self._enqueue(list_id, known.cache.discard(key))
+                self._queue.push(list_id, known.cache.discard(key))
             self.flush()
         await self._settle({list_id})
         if self.caches.get(list_id) is not known:
@@ -312,10 +330,10 @@ class FlowTables:
                 if status.code not in (OK, NOT_FOUND):
                     raise P4RuntimeError(status.code, f"a flow is not deleted: {status[1]}")
 
-    async def _settle(self, lists: Container[int]) -> None:
+    async def _settle(self, lists: Collection[int]) -> None:
         """Waits until no write of these lists is queued or in flight."""
         self.flush()
-        while any(count and list_id in lists for list_id, count in self._pending.items()):
+        while any(map(self._queue.unanswered, lists)):
             self._answered.clear()
             await self._answered.wait()
 
@@ -328,11 +346,6 @@ class FlowTables:
             # An error here means that the session has ended, which the session's owner handles.
             with contextlib.suppress(P4RuntimeError):
                 self._begin(self._session)
-
-    def _enqueue(self, list_id: int, writes: Sequence[FlowWrite]) -> None:
-        self._pending[list_id] += len(writes)
-        for write in writes:
-            self._queue.append((list_id, write))
 
     # -- the writer
 
@@ -354,24 +367,19 @@ class FlowTables:
             await asyncio.gather(ageing, return_exceptions=True)
 
     def _begin(self, session: FlowWriter) -> None:
-        batch = list(islice(self._queue, BATCH))
+        batch = self._queue.first(BATCH)
         strays = list(islice(self._strays, BATCH if not batch else 0))
-        updates = [
-            self._codec.update(self.caches[list_id].direction, list_id, write)
-            for list_id, write in batch
-        ] + [self._codec.delete(slot) for slot in strays]
+        updates = self._codec.updates(batch, self._directions)
+        updates += [self._codec.delete(slot) for slot in strays]
         session.post_write(updates, partial(self._written, session, batch))
         self._under_way = True
-        for _ in batch:
-            self._queue.popleft()
+        self._queue.sent(batch)
         for _ in strays:
             self._strays.popleft()
         self.counters["stray flows deleted"] += len(strays)
         self.counters["flow writes"] += 1
 
-    def _written(
-        self, session: FlowWriter, batch: list[tuple[int, FlowWrite]], outcome: WriteOutcome
-    ) -> None:
+    def _written(self, session: FlowWriter, batch: FlowBatch, outcome: WriteOutcome) -> None:
         if session is not self._session:
             return  # the outcome belongs to an earlier session
         self._under_way = False
@@ -387,19 +395,10 @@ class FlowTables:
             if not self._failed.done():
                 self._failed.set_exception(error)
 
-    def _take(self, batch: list[tuple[int, FlowWrite]], statuses: list[Status]) -> None:
-        now = self._clock()
-        for at, (list_id, write) in enumerate(batch):
-            code = statuses[at].code if statuses else OK
-            result = _RESULTS.get(code, FlowWriteResult.FAILED)
-            self.counters[_COUNTED_AS[write.operation, result]] += 1
-            self._pending[list_id] -= 1
-            known = self.caches.get(list_id)
-            if known is None:
-                continue
-            if write.operation is FlowOperation.DELETE:
-                self._packets.pop(FlowSlot(known.direction, list_id, write.key), None)
-            self._enqueue(list_id, known.cache.written(write, result, now))
+    def _take(self, batch: FlowBatch, statuses: list[Status]) -> None:
+        results = [_RESULTS.get(status.code, FlowWriteResult.FAILED) for status in statuses]
+        for operation, result, number in self._queue.written(batch, results, self._clock()):
+            self.counters[_COUNTED_AS[operation, result]] += number
         self._answered.set()
 
     # -- ageing
@@ -417,28 +416,30 @@ class FlowTables:
             evictions, self._evictions = self._evictions, Counter()
             self._pressed.clear()
             for list_id, known in list(self.caches.items()):
-                keys = self._flows_to_count(known, evictions[list_id])
-                for start in range(0, len(keys), COUNTED):
-                    slots = [
-                        FlowSlot(known.direction, list_id, key)
-                        for key in keys[start : start + COUNTED]
-                    ]
+                for keys in self._flows_to_count(known, evictions[list_id]):
+                    slots = [FlowSlot(known.direction, list_id, key) for key in keys]
                     counts = await read_counts(
                         session, self._codec, slots, lambda: self._session is None
                     )
                     self._apply_counts(known, slots, counts)
                     self.flush()
 
-    def _flows_to_count(self, known: ListCache, evictions: int) -> list[FlowKey]:
-        now = self._clock()
-        keys = known.cache.idle_since(now - known.idle_timeout)
-        if known.cache.is_nearly_full():
+    def _flows_to_count(self, known: ListCache, evictions: int) -> Iterator[Sequence[FlowKey]]:
+        """Yields the flows whose counters a round reads, as they are now, in slices."""
+        now, cache = self._clock(), known.cache
+        idle_before = now - known.idle_timeout
+        parts: list[tuple[Sequence[FlowKey], int]] = [(cache.idle_since(idle_before), 0)]
+        if cache.is_nearly_full():
             recent = now - min(LOOKS_APART, known.idle_timeout / AGEING_ROUNDS)
             expected = round(CANDIDATES_PER_EVICTION * evictions)
             number = min(max(LEAST_CANDIDATES, expected), MOST_CANDIDATES)
-            number = max(0, number - known.cache.count_stale())  # these are evicted first
-            keys = list(dict.fromkeys(keys + known.cache.coldest_live(recent, number)))
-        return keys
+            number = max(0, number - cache.count_stale())  # these are evicted first
+            # The first ones of the candidates are idle, so that they are in the first part too.
+            idle = len(cache.coldest_live(idle_before, number))
+            parts.append((cache.coldest_live(recent, number), idle))
+        for keys, first in parts:
+            for start in range(first, len(keys), COUNTED):
+                yield keys[start : start + COUNTED]
 
     def _apply_counts(
         self, known: ListCache, slots: list[FlowSlot], counts: dict[FlowSlot, Count]
@@ -446,9 +447,7 @@ class FlowTables:
         now = self._clock()
         for slot in slots:
             packets = counts.get(slot, NOT_COUNTED).packets
-            if packets > self._packets.get(slot, 0):
-                self._packets[slot] = packets
-                known.cache.used(slot.key, now)
-            elif not self._held[slot.list_id]:
+            is_used = known.cache.counted(slot.key, packets, now)
+            if not is_used and not self._held[slot.list_id]:
                 expired = known.cache.expire(slot.key, now - known.idle_timeout)
-                self._enqueue(slot.list_id, expired)
+                self._queue.push(slot.list_id, expired)

@@ -7,9 +7,9 @@ All types are immutable. Addresses are bytes in network order. Depends on sluice
 from __future__ import annotations
 
 from enum import Enum, IntEnum
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from sluice.model import Address, Prefix, PuntedPacket, format_address
+from sluice.model import Address, Prefix, format_address
 
 ICMP, TCP, UDP, AH, ICMPV6, SCTP, MOBILITY = 1, 6, 17, 51, 58, 132, 135
 PROTOCOLS = {"icmp": 1, "igmp": 2, "tcp": 6, "udp": 17, "gre": 47, "esp": 50, "ah": 51,
@@ -181,29 +181,6 @@ class FlowKey(NamedTuple):
             self.is_local,
             self.destination_port if self.protocol == MOBILITY else None,
         )
-
-
-class WaitingPunt(Protocol):
-    """Declares the methods of `sluice._native.Punt`, a packet that waits for its answer."""
-
-    def packet(self) -> PuntedPacket:
-        """Returns the punted packet."""
-
-    def metadata(self, answer: tuple[int, ...]) -> tuple[int, ...]:
-        """Returns the metadata of the packet-out that re-injects the packet with this answer."""
-
-
-class FirstPacket(NamedTuple):
-    """Holds a plain first packet (`native_punts`): a whole packet that is no ICMP message.
-
-    `key` is its key in the flow cache of the list `list_id`. `reason` is the punt reason.
-    """
-
-    reason: int
-    list_id: int
-    selectors: Selectors
-    key: FlowKey
-    punt: WaitingPunt
 
 
 class Rule(NamedTuple):

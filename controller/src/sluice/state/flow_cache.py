@@ -6,6 +6,9 @@ handle flows: a flow is installed when its first packet arrives, and deleted whe
 `FlowCache` is pure: it returns the writes to make, and the caller reports their results
 (`written`).
 
+`FlowCache` is the specification. The daemon uses `native_flows.NativeFlowCache`, which has the same
+methods and takes less time and memory (tests/state/test_native_flows.py compares the two).
+
 A flow carries the epoch in which it was installed. A commit with a new epoch makes all flows stale
 at once, without a write for each flow. When a packet of a stale flow arrives, the flow's entry is
 modified in place. Stale flows are evicted before others. A commit that changes the verdict of few
@@ -57,7 +60,7 @@ class FlowWrite(NamedTuple):
 
 
 class OfferResult(Enum):
-    """Result of offering a flow to the cache."""
+    """Result of offering a flow to the cache. HELD and UNREAD are results of `FlowTables` only."""
 
     INSTALLED = "installed"
     KNOWN = "installed already, the packet is older than that"
@@ -65,6 +68,8 @@ class OfferResult(Enum):
     OFF = "the flow cache is off"
     STALE = "the verdict is of another epoch"
     FULL = "the flow cache is full of writes under way"
+    HELD = "a commit is under way"
+    UNREAD = "the switch is being read"
 
 
 class FlowWriteResult(Enum):
@@ -83,6 +88,7 @@ class _Flow:
     pool: _Pool
     used: float  # time of the last packet or write
     in_flight: FlowOperation | None = None
+    packets: int = 0  # that the switch has counted, as last read
 
 
 _Pool: TypeAlias = OrderedDict[FlowKey, _Flow]
@@ -217,6 +223,7 @@ class FlowCache:
         if write.operation is FlowOperation.DELETE:
             flow = self._deleting.pop(write.key, None)
             if flow is not None and result is FlowWriteResult.FAILED:
+                flow.packets = 0
                 self._keep_as_unknown(write.key, flow)
             return []
         flow = self._flows.get(write.key)
@@ -285,7 +292,7 @@ class FlowCache:
                 self._remove(key)  # The rules are searched for the next packet of the flow.
             return []
         if flow is None:
-            self._deleting[key] = _Flow(found, self._live, now, FlowOperation.DELETE)
+            self._deleting[key] = _Flow(found, self._live, now)
             return [FlowWrite(FlowOperation.DELETE, key, None)]
         if flow.pool is self._live:
             return [self._write(FlowOperation.MODIFY, key, flow.verdict, now)]
@@ -313,6 +320,18 @@ class FlowCache:
         if flow is not None:
             flow.used = now
             flow.pool.move_to_end(key)
+
+    def counted(self, key: FlowKey, packets: int, now: float) -> bool:
+        """Records the packet count that the switch has for a flow.
+
+        Returns whether the count is greater than before. Then the flow counts as used at `now`.
+        """
+        flow = self._flows.get(key)
+        if flow is None or packets <= flow.packets:
+            return False
+        flow.packets = packets
+        self.used(key, now)
+        return True
 
     def expire(self, key: FlowKey, before: float) -> list[FlowWrite]:
         """Returns the write that deletes a flow not used since `before`."""
@@ -342,9 +361,10 @@ class FlowCache:
     def _write(
         self, operation: FlowOperation, key: FlowKey, verdict: FlowVerdict, now: float
     ) -> FlowWrite:
-        if key in self._flows:
-            self._remove(key)
+        known = self._remove(key) if key in self._flows else None
         flow = _Flow(verdict, self._live, now, operation)
+        if known is not None and operation is FlowOperation.MODIFY:
+            flow.packets = known.packets
         self._flows[key] = self._live[key] = flow
         return FlowWrite(operation, key, verdict)
 

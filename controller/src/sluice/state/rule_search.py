@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sluice._native import RuleTree
+from sluice._native import FirstPacket, RuleTree
 from sluice.policy.model import (
     OPAQUE,
     Action,
@@ -165,6 +165,10 @@ class RuleIndex:
     def first_match(self, packet: Selectors) -> int | None:
         """Returns the position of the first rule that matches, or None if no rule matches."""
         return self._tree.first_match(*packet)
+
+    def first_match_of(self, packet: FirstPacket) -> int | None:
+        """Returns the same for a first packet, without making its selectors."""
+        return self._tree.first_match_of(packet)
 
     def first_match_of_fragment(
         self, later: Selectors, first: Selectors | None

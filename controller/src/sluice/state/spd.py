@@ -151,7 +151,7 @@ class PolicyList:
 
     def search(self, packet: Selectors) -> Verdict:
         """Returns the first match's verdict, or the nominal final discard if no rule matches."""
-        return self._verdict(self.index.first_match(packet))
+        return self.verdict_at(self.index.first_match(packet))
 
     def search_fragment(self, later: Selectors, first: Selectors | None) -> Verdict | None:
         """Returns a later fragment's verdict, given its own selectors and those of its first
@@ -160,11 +160,11 @@ class PolicyList:
         Without the first fragment, returns None if the rules that may match disagree.
         """
         match = self.index.first_match_of_fragment(later, first)
-        return None if match is None else self._verdict(match.at)
+        return None if match is None else self.verdict_at(match.at)
 
     def final(self) -> Verdict:
         """Returns the nominal final discard."""
-        return self._verdict(None)
+        return self.verdict_at(None)
 
     def is_default(self, verdict: Verdict) -> bool:
         """Returns whether a verdict is the nominal final discard or a default of the kernel.
@@ -185,7 +185,8 @@ class PolicyList:
         source. Defaults of the kernel do not count."""
         return self.index.restricts_to(destination, is_own=is_own)
 
-    def _verdict(self, at: int | None) -> Verdict:
+    def verdict_at(self, at: int | None) -> Verdict:
+        """Returns the verdict of the rule at a position, or the nominal final discard for None."""
         if at is None:
             return Verdict(self.final_id, Action.DISCARD, 0)
         return Verdict(self.rule_ids[at], self.rules[at].action, self.bundle_ids[at])
