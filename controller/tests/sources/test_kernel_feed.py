@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Iterator
 
@@ -225,3 +226,45 @@ def test_ipv6_source_routes_are_counted(router: Router) -> None:
     while not router.feed.only_in_kernel and time.monotonic() < end:
         router.poll()
     assert router.feed.only_in_kernel == ["routes with a source prefix"]
+
+
+def test_comparison_of_unchanged_routes_has_turns(router: Router) -> None:
+    """A dump without changes has no events. One call does not read the whole dump."""
+    lines = [f"route add 203.{n >> 8}.{n & 255}.0/24 via 10.0.1.2" for n in range(6000)]
+    ip("-batch -", lines="\n".join(lines))
+    router.has("203.0.7.0/24", via("10.0.1.2", V1))
+    router.feed._compare_again()
+    turns = 0
+    while router.feed._dump is not None:
+        assert router.feed.poll(64) == []
+        turns += 1
+    assert turns >= 4
+    assert len(router.routes) >= 6000
+
+
+def test_flapping_link_is_not_followed_by_as_many_comparisons(router: Router) -> None:
+    router.has("10.0.3.0/24", connected(V3))
+    before = router.feed.counters["dumps"]
+    end = time.monotonic() + 1.5
+    flaps = 0
+    while time.monotonic() < end:
+        ip(f"link set v3 {('down', 'up')[flaps % 2]}")
+        flaps += 1
+        router.poll()
+    assert flaps > 8
+    assert router.feed.counters["dumps"] - before <= 3
+    ip("link set v3 down")
+    router.has("10.0.3.0/24")
+
+
+def test_descriptor_is_readable_when_a_comparison_is_due(router: Router) -> None:
+    router.feed._compare_again()
+    router.poll()
+    router.feed._compare_again()
+    router.poll()
+    before = router.feed.counters["dumps"]
+    assert not select.select([router.feed], [], [], 0)[0]
+    assert select.select([router.feed], [], [], DEADLINE)[0]
+    router.poll()
+    assert router.feed.counters["dumps"] == before + 1
+    assert not select.select([router.feed], [], [], 0)[0]

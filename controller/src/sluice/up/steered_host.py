@@ -122,25 +122,31 @@ class SteeredHost:
         return [*sockets, self.routes.feed.fileno()]
 
     def poll(self) -> None:
-        """Reads all waiting changes, and changes the tables.
+        """Reads waiting changes, and changes the tables. Takes a short time.
 
-        After a change of rules, firewall or IPsec policies, the kernel forwards until the host is
-        reviewed.
+        Not all changes of routes may be read then; `descriptors` tell. After a change of rules,
+        firewall or IPsec policies, the kernel forwards until the host is reviewed.
         """
+        self._follow_host()
+        for prefix, usable in self.routes.poll():
+            self._set(self._prefixes.set_route(prefix, usable))
+        if self._local_version != self.routes.feed.local_version:
+            self._local_version = self.routes.feed.local_version
+            self._set(self._prefixes.set_local(host_survey.read_local_prefixes()))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the tables hold all routes that the kernel has told of."""
+        feed = self.routes.feed
+        return feed.synced and feed.idle and self._local_version == feed.local_version
+
+    def _follow_host(self) -> None:
         was_on = self._steering.is_on
-        if sum(map(_drain, self._policies)):
+        has_policies = sum(map(_drain, self._policies)) > 0
+        if has_policies:
             self._steering.switch_on(False)
+        if _drain(self._host) or has_policies:
             self._review()
-        if _drain(self._host):
-            self._review()
-        while True:
-            for prefix, usable in self.routes.poll():
-                self._set(self._prefixes.set_route(prefix, usable))
-            if self._local_version != self.routes.feed.local_version:
-                self._local_version = self.routes.feed.local_version
-                self._set(self._prefixes.set_local(host_survey.read_local_prefixes()))
-            elif self.routes.feed.idle:
-                break
         if was_on and not self._steering.is_on and not self.problems:
             self._steering.switch_on(True)
 

@@ -155,9 +155,8 @@ class Supervisor:
 
     def _wait_until_programmed(self, host: SteeredHost, wakeup: int) -> None:
         """Waits until the switch holds the kernel's routes and neighbours."""
-        host.poll()
         end = time.monotonic() + START_SECONDS
-        while not self._is_programmed():
+        while not (host.is_settled and self._is_programmed()):
             if time.monotonic() > end:
                 raise TakeoverError(f"the switch is not programmed after {START_SECONDS:.0f} s")
             if self._step(host, wakeup, STATUS_INTERVAL):
