@@ -11,9 +11,12 @@ import pytest
 
 from kernel_namespace import DEADLINE, ip, network_namespace, set_sysctl
 from sluice.sources import host_survey
-from sluice.sources.steering import Steering
+from sluice.sources.links import ask
+from sluice.sources.steering import Steering, port_entry
 from sluice.state.router_plan import plan
 from sluice.up.steered_host import SteeredHost
+from sluice.wire import tc
+from sluice.wire.netlink import NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL
 
 V1, PORT = 10, 77
 NAMES = ("v1",)
@@ -76,3 +79,32 @@ def test_steering_goes_on_after_a_harmless_policy(host: SteeredHost, steering: S
     host.poll()
     assert steering.is_on
     assert host.problems == []
+
+
+def test_filter_that_appears_later(host: SteeredHost, steering: Steering) -> None:
+    body = tc.clsact(V1)
+    ask(tc.RTM_NEWQDISC, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, body, "v1")
+    host.poll()
+    assert not is_on(steering)
+    assert "v1: has an ingress or clsact qdisc" in host.problems[0]
+
+
+def test_tcx_program_that_appears_later(host: SteeredHost, steering: Steering) -> None:
+    for program in (steering._entry, steering._silent):  # the plan leaves out the takeover's own
+        steering._hook(V1, tc.Hook.INGRESS, program)
+    poll_until(host, lambda: host.problems)
+    assert "v1: has an ingress or clsact qdisc, or a tcx program" in host.problems[0]
+
+
+def test_ipv6_is_switched_off_on_an_interface(host: SteeredHost, steering: Steering) -> None:
+    assert steering._port_entries == entries(ipv6=True)
+    ip("-6 addr flush dev v1")
+    host.poll()
+    set_sysctl("ipv6/conf/v1/disable_ipv6", "1")
+    poll_until(host, lambda: steering._port_entries == entries(ipv6=False))
+    assert host.problems == []
+
+
+def entries(*, ipv6: bool) -> dict[bytes, bytes]:
+    (link,) = (one for one in host_survey.read_links() if one.index == V1)
+    return dict([port_entry(V1, 0, link.mac, PORT, ipv4=True, ipv6=ipv6)])
