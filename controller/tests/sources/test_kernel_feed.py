@@ -19,6 +19,7 @@ from sluice.model import (
     Route,
     RouteDeleted,
     RouteEvent,
+    RouteKey,
     RouteUpdated,
     parse_address,
 )
@@ -26,6 +27,7 @@ from sluice.sources.kernel_feed import KernelFeed
 from sluice.state.kernel_table import KernelTable
 
 V1, V3 = 10, 12
+UNREACHABLE = NexthopSpec(None, None, 1, NexthopKind.UNREACHABLE)
 
 
 class Router:
@@ -268,3 +270,42 @@ def test_descriptor_is_readable_when_a_comparison_is_due(router: Router) -> None
     router.poll()
     assert router.feed.counters["dumps"] == before + 1
     assert not select.select([router.feed], [], [], 0)[0]
+
+
+TUNNELLED = "198.51.100.0/24 encap ip id 7 dst 10.0.1.9 via 10.0.1.2 dev v1"
+KEY = RouteKey(254, Prefix.parse("198.51.100.0/24"))
+
+
+def test_encapsulation_is_of_a_prefix_and_a_metric(router: Router) -> None:
+    """A plain route of another metric does not change what the kernel does with the best route."""
+    ip(f"route add {TUNNELLED} metric 10")
+    ip("route add 198.51.100.0/24 via 10.0.3.2 metric 20")
+    router.has("198.51.100.0/24", UNREACHABLE)
+    assert router.feed.encapsulated == {(KEY, 10)}
+    router.feed._compare_again()
+    router.poll()
+    assert router.feed.encapsulated == {(KEY, 10)}
+    ip("route append 198.51.100.0/24 via 10.0.3.2 metric 10")  # the kernel uses the first
+    ip("route add 203.0.113.0/24 via 10.0.3.2")
+    router.has("203.0.113.0/24", via("10.0.3.2", V3))
+    assert router.feed.encapsulated == {(KEY, 10)}
+    ip("route delete 198.51.100.0/24 metric 10 via 10.0.1.2")
+    router.has("198.51.100.0/24", via("10.0.3.2", V3))
+    assert router.feed.encapsulated == set()
+
+
+def test_deleted_route_is_not_encapsulated(router: Router) -> None:
+    ip(f"route add {TUNNELLED}")
+    router.has("198.51.100.0/24", UNREACHABLE)
+    ip("link set v1 down")  # the kernel deletes the route silently
+    router.has("198.51.100.0/24")
+    assert router.feed.encapsulated == set()
+
+
+def test_change_of_the_encapsulation_alone_is_a_change(router: Router) -> None:
+    """Both routes drop in the switch, so only the encapsulation tells that the kernel forwards."""
+    ip("route add unreachable 198.51.100.0/24")
+    router.has("198.51.100.0/24", UNREACHABLE)
+    ip(f"route replace {TUNNELLED} proto boot")
+    events = poll_until(router.feed, lambda _: router.feed.encapsulated)
+    assert [one.route.key for one in events if isinstance(one, RouteUpdated)] == [KEY]

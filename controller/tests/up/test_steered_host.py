@@ -10,6 +10,7 @@ from contextlib import closing
 import pytest
 
 from kernel_namespace import DEADLINE, ip, network_namespace, set_sysctl
+from sluice.model import Prefix
 from sluice.sources import host_survey
 from sluice.sources.links import ask
 from sluice.sources.steering import Steering, port_entry
@@ -47,6 +48,7 @@ def host(steering: Steering) -> Iterator[SteeredHost]:
 
 def poll_until(host: SteeredHost, done: Callable[[], object]) -> None:
     end = time.monotonic() + DEADLINE
+    host.poll()
     while not done():
         assert time.monotonic() < end, host.problems
         host.poll()
@@ -108,3 +110,14 @@ def test_ipv6_is_switched_off_on_an_interface(host: SteeredHost, steering: Steer
 def entries(*, ipv6: bool) -> dict[bytes, bytes]:
     (link,) = (one for one in host_survey.read_links() if one.index == V1)
     return dict([port_entry(V1, 0, link.mac, PORT, ipv4=True, ipv6=ipv6)])
+
+
+def test_best_route_alone_says_whether_packets_are_encapsulated(host: SteeredHost) -> None:
+    prefix = Prefix.parse("198.51.100.0/24")
+    ip("route add 198.51.100.0/24 encap ip id 7 dst 10.0.1.9 via 10.0.1.2 dev v1 metric 10")
+    ip("route add 198.51.100.0/24 via 10.0.1.2 metric 20")
+    poll_until(host, lambda: host.is_settled)
+    assert prefix in host.routes.foreign
+    ip("route delete 198.51.100.0/24 metric 10")
+    poll_until(host, lambda: host.is_settled)
+    assert prefix not in host.routes.foreign

@@ -100,6 +100,9 @@ ONLY_IN_KERNEL = {
 class Table(Protocol):
     """Describes the methods of `state.kernel_table.KernelTable` that are used."""
 
+    def best(self, key: RouteKey) -> Route | None:
+        """Returns the route that the kernel uses for a prefix, or None."""
+
     def find(self, key: RouteKey, metric: int) -> Route | None:
         """Returns the route of a prefix with this metric, or None."""
 
@@ -143,8 +146,8 @@ class KernelFeed:
         """Whether the last `poll` left no message unread."""
         self.local_version = 0
         """Version of the kernel's local table. A new value means that it may have changed."""
-        self.encapsulated: set[RouteKey] = set()
-        """Routes that the kernel encapsulates, which the switch cannot do."""
+        self.encapsulated: set[tuple[RouteKey, int]] = set()
+        """Routes that the kernel encapsulates, which the switch cannot do: prefix and metric."""
         self.counters: Counter[str] = Counter()
         self._ask(NEXTHOPS)
 
@@ -249,6 +252,7 @@ class KernelFeed:
             return
         if not self._interrupted:
             events += self._table.keep_only(self._shown)
+            self.encapsulated &= self._shown
             events += [NexthopObjectDeleted(one) for one in self._objects - self._shown_objects]
             self._objects &= self._shown_objects
         self._shown, self._dumped, self._shown_objects = set(), set(), set()
@@ -299,20 +303,19 @@ class KernelFeed:
                 return
             metric = metric_of(message.body)
             if message.type == RTM_NEWROUTE and isinstance(event, RouteUpdated):
-                self._note_encapsulation(key, ignored)
-                self._learn(event.route, message, of_dump, events)
+                is_encapsulated = any("encapsulated" in name for name in ignored)
+                self._learn(event.route, is_encapsulated, message, of_dump, events)
             elif message.type == RTM_DELROUTE:
                 self._forget(key, metric, events)
         self.counters.update(ignored)
 
-    def _note_encapsulation(self, key: RouteKey, ignored: Counter[str]) -> None:
-        if any("encapsulated" in name for name in ignored):
-            self.encapsulated.add(key)
-        else:
-            self.encapsulated.discard(key)
-
     def _learn(
-        self, route: Route, message: Message, of_dump: bool, events: list[RouteEvent]
+        self,
+        route: Route,
+        is_encapsulated: bool,
+        message: Message,
+        of_dump: bool,
+        events: list[RouteEvent],
     ) -> None:
         one = route.key, route.metric
         known = self._table.find(*one)
@@ -327,8 +330,12 @@ class KernelFeed:
             return
         if self._dump is not None:
             self._shown.add(one)
-        if known != route:
+        has_changed = is_encapsulated != (one in self.encapsulated)
+        (self.encapsulated.add if is_encapsulated else self.encapsulated.discard)(one)
+        if known != route or has_changed:
             event = self._table.update(route)
+            if event is None and has_changed and self._table.best(route.key) == route:
+                event = RouteUpdated(route)  # only the encapsulation differs
             if event is not None:
                 events.append(event)
 
@@ -341,6 +348,7 @@ class KernelFeed:
             self._compare_again()  # the message does not say what is left
             return
         self._shown.discard((key, metric))
+        self.encapsulated.discard((key, metric))
         event = self._table.delete(key, metric)
         if event is not None:
             events.append(event)

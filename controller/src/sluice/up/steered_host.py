@@ -85,7 +85,7 @@ class SurveyedRoutes:
     def _is_usable(self, route: Route) -> bool:
         """Returns whether the switch can forward by a route: it drops, or all its next hops are on
         taken interfaces."""
-        if route.key in self.feed.encapsulated or not route.nexthops:
+        if (route.key, route.metric) in self.feed.encapsulated or not route.nexthops:
             return False
         return all(one.ifindex in self._taken for one in route.nexthops if one.ifindex is not None)
 
