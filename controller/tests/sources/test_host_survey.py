@@ -49,6 +49,12 @@ def test_links(namespace: None) -> None:
     assert not link(survey, "lo").is_ethernet
 
 
+@pytest.mark.parametrize(("mode", "found"), [("passthru", True), ("bridge", False)])
+def test_devices_that_take_the_frames_of_a_card(namespace: None, mode: str, found: bool) -> None:
+    ip(f"link add virtual link v1 type macvlan mode {mode}")
+    assert link(host_survey.survey(), "virtual").takes_frames == found
+
+
 def test_addresses_and_local_prefixes(namespace: None) -> None:
     ip("addr add 10.0.1.1/24 dev v1")
     ip("addr add 2001:db8:1::1/64 dev v1 nodad")

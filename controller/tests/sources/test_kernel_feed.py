@@ -309,3 +309,19 @@ def test_change_of_the_encapsulation_alone_is_a_change(router: Router) -> None:
     ip(f"route replace {TUNNELLED} proto boot")
     events = poll_until(router.feed, lambda _: router.feed.encapsulated)
     assert [one.route.key for one in events if isinstance(one, RouteUpdated)] == [KEY]
+
+
+@pytest.mark.parametrize(
+    ("route", "text"),
+    [
+        ("blackhole 10.7.0.0/16 table local", "routes of table local that are not for this host"),
+        ("10.7.0.0/16 via 10.0.1.2 table local", "routes of table local that are not for this"),
+        ("10.7.0.0/16 via 10.0.1.2 table default", "routes of table default"),
+        ("local 10.7.0.0/16 dev lo table main", "local, broadcast and anycast routes of table"),
+    ],
+)
+def test_routes_outside_of_their_table(router: Router, route: str, text: str) -> None:
+    assert router.feed.only_in_kernel == []
+    ip(f"route add {route}")
+    poll_until(router.feed, lambda _: router.feed.only_in_kernel)
+    assert text in router.feed.only_in_kernel[0]

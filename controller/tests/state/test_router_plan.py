@@ -104,6 +104,13 @@ def test_filters_of_a_vlan_are_refused() -> None:
     assert reason.startswith("eth1.7: has an ingress or clsact qdisc")
 
 
+@pytest.mark.parametrize("lower", [ETH1, VLAN])
+def test_devices_that_take_frames_of_an_interface_are_refused(lower: HostLink) -> None:
+    device = card(9, "ipvl0", kind="ipvlan", lower=lower.index, takes_frames=True)
+    reason = the_refusal(host(ETH1, ETH2, VLAN, device))
+    assert reason.startswith(f"ipvl0: gets frames to the MAC address of {lower.name} (ipvlan)")
+
+
 def test_filters_of_other_programs_are_refused() -> None:
     reason = the_refusal(host(filtered=frozenset({2})))
     assert reason.startswith("eth2: has an ingress or clsact qdisc")

@@ -46,6 +46,7 @@ from sluice.sources.alarm import Alarm
 from sluice.sources.netlink_socket import NetlinkSocket, Overrun
 from sluice.wire import rtnetlink
 from sluice.wire.errors import WireError
+from sluice.wire.host_links import MISPLACED, misplaced
 from sluice.wire.netlink import (
     HEADER,
     NLM_F_APPEND,
@@ -93,8 +94,9 @@ ONLY_IN_KERNEL = {
     "route_type_throw": "throw routes",
     "route_with_tos": "routes with a TOS",
     "route_source_specific": "routes with a source prefix",
+    **MISPLACED,
 }
-"""Routes of the main table that the switch cannot apply, by the name of the decoder's counter."""
+"""Routes that the switch cannot apply, by the name of the decoder's counter."""
 
 
 class Table(Protocol):
@@ -294,6 +296,8 @@ class KernelFeed:
         base = message.offset + HEADER.size
         ignored: Counter[str] = Counter()
         event = decode_route_message(message.type, message.body, base, ignored)
+        if message.type == RTM_NEWROUTE and (name := misplaced(message.body)) is not None:
+            self.counters[name] += 1
         if isinstance(event, NexthopObjectUpdated | NexthopObjectDeleted):
             self._learn_object(event, of_dump, events)
             return

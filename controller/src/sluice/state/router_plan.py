@@ -76,23 +76,34 @@ def plan(survey: HostSurvey, names: Sequence[str]) -> RouterPlan:
             continue
         port = PlannedPort(len(ports) + 1, card)
         ports.append(port)
-        above = [link for link in survey.links if link.lower == card.index]
-        vlans = [link for link in above if link.kind == "vlan"]
+        vlans = [one for one in _above(card, survey) if one.kind == "vlan"]
         for link in (card, *vlans):
             reasons = _interface_reasons(link)
             if link.kind == "vlan":  # those of the card are above
                 reasons += _use_reasons(link, survey)
             problems += [f"{link.name}: {reason}" for reason in reasons]
             interfaces.append(_interface(link, port, survey))
-        notes += [
-            f"{link.name} ({link.kind} on {name}) stays with the kernel: the kernel forwards its"
-            " packets"
-            for link in above
-            if link.kind != "vlan"
-        ]
+            others = [one for one in _above(link, survey) if one not in vlans]
+            problems += [
+                f"{one.name}: gets frames to the MAC address of {link.name} ({one.kind}), which"
+                " would go to the switch; delete it"
+                for one in others
+                if one.takes_frames
+            ]
+            notes += [
+                f"{one.name} ({one.kind} on {link.name}) stays with the kernel: the kernel"
+                " forwards its packets"
+                for one in others
+                if not one.takes_frames
+            ]
     problems += _host_reasons(survey, interfaces)
     notes += _notes(survey, interfaces)
     return RouterPlan(tuple(ports), tuple(interfaces), tuple(notes), tuple(problems))
+
+
+def _above(link: HostLink, survey: HostSurvey) -> list[HostLink]:
+    """Returns the devices on an interface."""
+    return [one for one in survey.links if one.lower == link.index]
 
 
 def _interface(link: HostLink, port: PlannedPort, survey: HostSurvey) -> PlannedInterface:
