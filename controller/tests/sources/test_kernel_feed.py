@@ -321,3 +321,14 @@ def test_routes_outside_of_their_table(router: Router, route: str, text: str) ->
     ip(f"route add {route}")
     poll_until(router.feed, lambda _: router.feed.only_in_kernel)
     assert text in router.feed.only_in_kernel[0]
+
+
+def test_first_dump_has_no_silence(router: Router) -> None:
+    """Routes of other tables have no events, but the dump is not over."""
+    lines = [f"route add 203.{n >> 8}.{n & 255}.0/24 via 10.0.1.2 table 5" for n in range(6000)]
+    ip("-batch -", lines="\n".join(lines))
+    feed = KernelFeed(KernelTable())
+    assert feed.poll(1)
+    while not feed.synced:
+        assert feed.poll(8) or feed.synced
+    feed.close()

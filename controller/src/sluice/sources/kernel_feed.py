@@ -180,15 +180,16 @@ class KernelFeed:
     def poll(self, limit: int) -> list[RouteEvent]:
         """Returns about `limit` events in order.
 
-        Reads about `MESSAGES` messages at most. So the list may be empty while messages wait; the
-        descriptor is readable then.
+        Reads about `MESSAGES` messages at most, and in the first dump up to the next event. So the
+        list may be empty while messages of a later dump wait; the descriptor is readable then. In
+        the first dump it is not empty, because the controller takes a silence for the end.
         """
         events, self._pending = self._pending, []
         self.idle, read = False, 0
         if self._alarm.take():
             self._waits = False
             self._compare()
-        while len(events) < limit and read < MESSAGES:
+        while len(events) < limit and (read < MESSAGES or not (events or self.synced)):
             read += 1
             try:
                 datagram = self._socket.receive()
