@@ -28,7 +28,7 @@ from sluice_testkit.namespaces import Lab, Namespace, veth
 from sluice_testkit.process import run
 from sluice_testkit.wait import wait_until
 
-RUN_DIRECTORY = Path("/run/sluice")
+RUN_DIRECTORY = Path("/run/sluice-up")
 TAKEN = ("eth1", "eth2")
 PROCESSES = ("supervisor", "switch", "controller")
 WORD = b"sluice\n"
@@ -67,7 +67,7 @@ class KernelRouter:
                 host.namespace.run("ip", f"-{version}", "route", "add", "default", "via", gateway)
             self.hosts.append(host)
         self.namespace.sysctl(ipv4__ip_forward=1, ipv6__conf__all__forwarding=1)
-        self.name = lab.directory.name  # /run/sluice is common to all namespaces
+        self.name = lab.directory.name  # /run/sluice-up is common to all namespaces
 
     def command(
         self, *words: str, name: bool = True, check: bool = True
