@@ -24,6 +24,7 @@ from pathlib import Path
 from sluice import privileges
 from sluice.api.client import DaemonAbsentError, RequestError, ask
 from sluice.app import run_without_file
+from sluice.garbage_collection import GarbageCollection
 from sluice.host_sources import error_text
 from sluice.sources.device import Devices
 from sluice.sources.links import remove
@@ -144,6 +145,9 @@ class Supervisor:
         stack.callback(_end, controller)
         self._watch_process("the controller", controller, stack)
         privileges.give_up(KEPT)
+        collection = GarbageCollection()
+        collection.start()  # a full collection would delay the reaction to a policy
+        stack.callback(collection.stop)
         host = SteeredHost(self._names, planned, steering, ports)
         stack.callback(host.close)
         return Processes(os.getpid(), switch.pid, controller), host
