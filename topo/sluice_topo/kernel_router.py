@@ -28,7 +28,7 @@ from sluice_testkit.namespaces import Lab, Namespace, veth
 from sluice_testkit.process import run
 from sluice_testkit.wait import wait_until
 
-RUN_DIRECTORY = Path("/run/sluice")
+RUN_DIRECTORY = Path("/run/sluice-up")
 TAKEN = ("eth1", "eth2")
 PROCESSES = ("supervisor", "switch", "controller")
 WORD = b"sluice\n"
@@ -67,7 +67,14 @@ class KernelRouter:
                 host.namespace.run("ip", f"-{version}", "route", "add", "default", "via", gateway)
             self.hosts.append(host)
         self.namespace.sysctl(ipv4__ip_forward=1, ipv6__conf__all__forwarding=1)
-        self.name = lab.directory.name  # /run/sluice is common to all namespaces
+        # The kernel solicits no neighbour while its link-local address may be a duplicate.
+        wait_until(lambda: not self._has_tentative_address(), 10, "addresses without duplicates")
+        self.name = lab.directory.name  # /run/sluice-up is common to all namespaces
+
+    def _has_tentative_address(self) -> bool:
+        namespaces = [self.namespace, *(host.namespace for host in self.hosts)]
+        tentative = ("ip", "-6", "-oneline", "address", "show", "tentative")
+        return any(one.run(*tentative).stdout for one in namespaces)
 
     def command(
         self, *words: str, name: bool = True, check: bool = True

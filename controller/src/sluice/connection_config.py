@@ -31,6 +31,9 @@ from sluice.yamlreader import YamlMapping
 BMV2 = "bmv2"
 TARGETS = ("sluice-switch", BMV2)
 RUN_DIRECTORY = Path("/run/sluice")
+UP_DIRECTORY = Path("/run/sluice-up")
+"""Directory of the files of `sluice up`, which runs as root. The user of the systemd units owns
+`RUN_DIRECTORY`, and could place links there."""
 P4RUNTIME_SOCKET_END = "-p4rt.sock"
 LAST_PORT = 65535
 

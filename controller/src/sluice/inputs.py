@@ -51,8 +51,8 @@ class RouteInput(Protocol):
         """Returns a descriptor that is readable while there may be events."""
 
     def poll(self, limit: int) -> Sequence[RoutesEvent]:
-        """Returns about `limit` events, and possibly a `RouteRun` (many routes in one event). Empty
-        if no event waits."""
+        """Returns about `limit` events, and possibly a `RouteRun` (many routes in one event). May
+        be empty although events wait, if the descriptor is readable."""
 
     def link_changed(self, event: LinkChanged) -> None:
         """Handles a link change. zebra's replay omits next hops on links that are down, so the link

@@ -27,6 +27,8 @@ class HostLink:
     - `vlan`, `vlan_protocol`: the VLAN of a VLAN device.
     - `is_ethernet`: whether its frames have Ethernet headers. Loopback is not Ethernet.
     - `has_xdp`: whether an XDP program is attached.
+    - `takes_frames`: whether the device gets frames to the MAC address of the interface below
+      (ipvlan, and macvlan in mode passthru).
     """
 
     index: int
@@ -41,6 +43,7 @@ class HostLink:
     vlan: int = 0
     vlan_protocol: int = 0
     has_xdp: bool = False
+    takes_frames: bool = False
 
 
 class ForwardingSettings(NamedTuple):

@@ -273,7 +273,7 @@ def test_a_check_tells_every_problem_of_every_file(tmp_path: Path) -> None:
 
 
 def test_rules_alone_can_be_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluice.cli.shared.RUN_DIRECTORY", tmp_path)
+    monkeypatch.setattr("sluice.cli.shared.RUN_DIRECTORIES", (tmp_path,))
     file = tmp_path / "new.yaml"
     file.write_text(PROTECTED.replace("branch", "any-name"))
     done = sluice("spd", "check", str(file))
@@ -755,19 +755,22 @@ def test_no_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert absent.exit_code == NO_DAEMON
     assert str(tmp_path / "r1.sock") in absent.stderr
     assert "sluice run CONFIG" in absent.stderr
-    monkeypatch.setattr(shared, "RUN_DIRECTORY", tmp_path)
+    monkeypatch.setattr(shared, "RUN_DIRECTORIES", (tmp_path,))
     assert sluice("show", "routes").exit_code == NO_DAEMON
 
 
 def test_the_only_socket_is_found_and_of_several_one_is_to_be_named(
     daemon: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared, "RUN_DIRECTORY", daemon.parent)
+    takeovers = daemon.parent / "takeovers"
+    takeovers.mkdir()
+    monkeypatch.setattr(shared, "RUN_DIRECTORIES", (takeovers, daemon.parent))
     assert sluice("show", "neighbors").exit_code == 0
-    (daemon.parent / "r2.sock").touch()
+    (takeovers / "up.sock").touch()
+    (takeovers / "up-p4rt.sock").touch()
     several = sluice("show", "neighbors")
     assert several.exit_code == USAGE
-    assert "r1.sock, r2.sock" in several.stderr
+    assert f"({daemon}, {takeovers}/up.sock)" in several.stderr
 
 
 @pytest.mark.parametrize(

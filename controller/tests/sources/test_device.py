@@ -111,6 +111,18 @@ def test_a_directory_of_another_user_is_refused_by_name(claims: Path) -> None:
     assert error.value.errno == errno.EPERM
 
 
+def test_a_link_in_place_of_the_directory_is_not_followed(claims: Path, tmp_path: Path) -> None:
+    """Another user may own the directory above, as that of the systemd units."""
+    target = tmp_path / "target"
+    target.mkdir(mode=0o755)
+    claims.parent.mkdir(parents=True, exist_ok=True)
+    claims.symlink_to(target)
+    with pytest.raises(NotADirectoryError):
+        Devices(claims).claim("eth1")
+    assert list(target.iterdir()) == []
+    assert stat.S_IMODE(target.stat().st_mode) == 0o755
+
+
 def test_a_directory_that_is_open_is_closed(claims: Path) -> None:
     claims.mkdir(parents=True)
     claims.chmod(0o755)

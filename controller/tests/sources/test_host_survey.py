@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +14,9 @@ from kernel_namespace import ip, network_namespace, set_sysctl
 from sluice.model import InterfaceAddress, Prefix, parse_mac
 from sluice.sources import host_survey
 from sluice.sources.ike_ports import Netfilter
+from sluice.sources.steering import Steering
 from sluice.survey_model import ForwardingSettings, HostLink, HostSurvey
+from sluice.wire import tc
 
 V1, V2 = 10, 11
 
@@ -44,6 +49,12 @@ def test_links(namespace: None) -> None:
     assert not link(survey, "lo").is_ethernet
 
 
+@pytest.mark.parametrize(("mode", "found"), [("passthru", True), ("bridge", False)])
+def test_devices_that_take_the_frames_of_a_card(namespace: None, mode: str, found: bool) -> None:
+    ip(f"link add virtual link v1 type macvlan mode {mode}")
+    assert link(host_survey.survey(), "virtual").takes_frames == found
+
+
 def test_addresses_and_local_prefixes(namespace: None) -> None:
     ip("addr add 10.0.1.1/24 dev v1")
     ip("addr add 2001:db8:1::1/64 dev v1 nodad")
@@ -71,6 +82,63 @@ def test_settings(namespace: None) -> None:
     assert found["v2"] == ForwardingSettings(ipv4=False, ipv6=True, reverse_path=0)
     set_sysctl("ipv4/conf/all/rp_filter", "1")
     assert host_survey.survey().forwarding["v2"].reverse_path == 1
+
+
+def test_ipv6_is_off_on_an_interface(namespace: None) -> None:
+    set_sysctl("ipv6/conf/all/forwarding", "1")
+    set_sysctl("ipv6/conf/v1/disable_ipv6", "1")
+    ip("link set v2 mtu 1000")  # too small for IPv6: the kernel removes its settings
+    found = host_survey.survey().forwarding
+    assert not found["v1"].ipv6
+    assert not found["v2"].ipv6
+
+
+def test_programs_on_a_vlan_device_are_found(namespace: None) -> None:
+    """A VLAN device, made from a decoded link: some kernels have none."""
+    with closing(Steering()) as steering:
+        steering._hook(V1, tc.Hook.EGRESS, steering._silent)
+        assert host_survey.survey().filtered == frozenset()
+        links = tuple(
+            replace(one, kind="vlan") if one.index == V1 else one
+            for one in host_survey.read_links()
+        )
+        assert host_survey._filtered(links, ()) == {V1}
+
+
+def test_silent_changes(namespace: None) -> None:
+    def state() -> host_survey.SilentState:
+        return host_survey.silent_state([("v1", V1)])
+
+    first = state()
+    assert state() == first
+    set_sysctl("ipv6/conf/all/forwarding", "1")
+    second = state()
+    assert second.forwarding != first.forwarding
+    set_sysctl("ipv6/conf/v1/disable_ipv6", "1")
+    assert state().forwarding == first.forwarding
+    with closing(Steering()) as steering:
+        steering._hook(V1, tc.Hook.INGRESS, steering._silent)
+        assert state().programs != first.programs
+    assert state().programs == first.programs
+
+
+def test_silent_state_without_the_interface(namespace: None) -> None:
+    """A VLAN device may be deleted during a takeover."""
+    off = ForwardingSettings(ipv4=False, ipv6=False, reverse_path=0)
+    assert host_survey.silent_state([("v9", 99)]).forwarding == (off,)
+
+
+def test_tables_of_iptables_legacy(
+    namespace: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's files that name these tables are empty here; these are copies with a table."""
+    files = tmp_path / "ip_tables_names", tmp_path / "ip6_tables_names"
+    monkeypatch.setattr(host_survey, "LEGACY", files)
+    assert host_survey.silent_state([]).legacy == ()
+    files[1].write_text("nat\nfilter\n")
+    (text,) = host_survey.silent_state([]).legacy
+    assert text.startswith("ip6tables-legacy tables filter and nat (")
+    assert host_survey.survey().firewall == (text,)
 
 
 def test_rules(namespace: None) -> None:

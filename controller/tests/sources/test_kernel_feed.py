@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Iterator
 
@@ -18,6 +19,7 @@ from sluice.model import (
     Route,
     RouteDeleted,
     RouteEvent,
+    RouteKey,
     RouteUpdated,
     parse_address,
 )
@@ -25,6 +27,7 @@ from sluice.sources.kernel_feed import KernelFeed
 from sluice.state.kernel_table import KernelTable
 
 V1, V3 = 10, 12
+UNREACHABLE = NexthopSpec(None, None, 1, NexthopKind.UNREACHABLE)
 
 
 class Router:
@@ -225,3 +228,107 @@ def test_ipv6_source_routes_are_counted(router: Router) -> None:
     while not router.feed.only_in_kernel and time.monotonic() < end:
         router.poll()
     assert router.feed.only_in_kernel == ["routes with a source prefix"]
+
+
+def test_comparison_of_unchanged_routes_has_turns(router: Router) -> None:
+    """A dump without changes has no events. One call does not read the whole dump."""
+    lines = [f"route add 203.{n >> 8}.{n & 255}.0/24 via 10.0.1.2" for n in range(6000)]
+    ip("-batch -", lines="\n".join(lines))
+    router.has("203.0.7.0/24", via("10.0.1.2", V1))
+    router.feed._compare_again()
+    turns, events = 0, 0
+    while router.feed._dump is not None:
+        events += len(router.feed.poll(64))
+        turns += 1
+    assert turns >= 4
+    assert events < 64  # none of the dump
+
+
+def test_flapping_link_is_not_followed_by_as_many_comparisons(router: Router) -> None:
+    router.has("10.0.3.0/24", connected(V3))
+    before, began = router.feed.counters["dumps"], time.monotonic()
+    for flap in range(20):
+        ip(f"link set v3 {('down', 'up')[flap % 2]}")
+        router.poll()
+    assert router.feed.counters["dumps"] - before <= time.monotonic() - began + 2
+    ip("link set v3 down")
+    router.has("10.0.3.0/24")
+
+
+def test_descriptor_is_readable_when_a_comparison_is_due(router: Router) -> None:
+    router.feed._compare_again()
+    router.poll()
+    router.feed._compare_again()
+    router.poll()
+    before = router.feed.counters["dumps"]
+    assert router.feed._waits
+    while router.feed.counters["dumps"] == before:
+        assert select.select([router.feed], [], [], DEADLINE)[0]
+        router.poll()
+    assert not router.feed._waits
+
+
+TUNNELLED = "198.51.100.0/24 encap ip id 7 dst 10.0.1.9 via 10.0.1.2 dev v1"
+KEY = RouteKey(254, Prefix.parse("198.51.100.0/24"))
+
+
+def test_encapsulation_is_of_a_prefix_and_a_metric(router: Router) -> None:
+    """A plain route of another metric does not change what the kernel does with the best route."""
+    ip(f"route add {TUNNELLED} metric 10")
+    ip("route add 198.51.100.0/24 via 10.0.3.2 metric 20")
+    router.has("198.51.100.0/24", UNREACHABLE)
+    assert router.feed.encapsulated == {(KEY, 10)}
+    router.feed._compare_again()
+    router.poll()
+    assert router.feed.encapsulated == {(KEY, 10)}
+    ip("route append 198.51.100.0/24 via 10.0.3.2 metric 10")  # the kernel uses the first
+    ip("route add 203.0.113.0/24 via 10.0.3.2")
+    router.has("203.0.113.0/24", via("10.0.3.2", V3))
+    assert router.feed.encapsulated == {(KEY, 10)}
+    ip("route delete 198.51.100.0/24 metric 10 via 10.0.1.2")
+    router.has("198.51.100.0/24", via("10.0.3.2", V3))
+    assert router.feed.encapsulated == set()
+
+
+def test_deleted_route_is_not_encapsulated(router: Router) -> None:
+    ip(f"route add {TUNNELLED}")
+    router.has("198.51.100.0/24", UNREACHABLE)
+    ip("link set v1 down")  # the kernel deletes the route silently
+    router.has("198.51.100.0/24")
+    assert router.feed.encapsulated == set()
+
+
+def test_change_of_the_encapsulation_alone_is_a_change(router: Router) -> None:
+    """Both routes drop in the switch, so only the encapsulation tells that the kernel forwards."""
+    ip("route add unreachable 198.51.100.0/24")
+    router.has("198.51.100.0/24", UNREACHABLE)
+    ip(f"route replace {TUNNELLED} proto boot")
+    events = poll_until(router.feed, lambda _: router.feed.encapsulated)
+    assert KEY in [one.route.key for one in events if isinstance(one, RouteUpdated)]
+
+
+@pytest.mark.parametrize(
+    ("route", "text"),
+    [
+        ("blackhole 10.7.0.0/16 table local", "routes of table local that are not for this host"),
+        ("10.7.0.0/16 via 10.0.1.2 table local", "routes of table local that are not for this"),
+        ("10.7.0.0/16 via 10.0.1.2 table default", "routes of table default"),
+        ("local 10.7.0.0/16 dev lo table main", "local, broadcast and anycast routes of table"),
+    ],
+)
+def test_routes_outside_of_their_table(router: Router, route: str, text: str) -> None:
+    assert router.feed.only_in_kernel == []
+    ip(f"route add {route}")
+    poll_until(router.feed, lambda _: router.feed.only_in_kernel)
+    assert text in router.feed.only_in_kernel[0]
+
+
+def test_first_dump_has_no_silence(router: Router) -> None:
+    """Routes of other tables have no events, but the dump is not over."""
+    lines = [f"route add 203.{n >> 8}.{n & 255}.0/24 via 10.0.1.2 table 5" for n in range(6000)]
+    ip("-batch -", lines="\n".join(lines))
+    feed = KernelFeed(KernelTable())
+    assert feed.poll(1)
+    while not feed.synced:
+        assert feed.poll(8) or feed.synced
+    feed.close()

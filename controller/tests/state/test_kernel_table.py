@@ -57,6 +57,14 @@ def test_routes_that_a_dump_did_not_show_are_gone() -> None:
     )
 
 
+def test_dump_that_shows_all_routes_deletes_none() -> None:
+    table = KernelTable()
+    for one in (route(KEYS[0], 10), route(KEYS[0], 20), route(KEYS[1], 0)):
+        table.update(one)
+    assert table.keep_only({(one.key, one.metric) for one in table.routes()}) == []
+    assert len(list(table.routes())) == 3
+
+
 CHANGES = st.lists(
     st.tuples(st.booleans(), st.sampled_from(KEYS), st.integers(0, 3), st.integers(1, 2))
 )

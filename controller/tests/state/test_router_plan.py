@@ -87,6 +87,30 @@ def test_links_that_are_refused(link: HostLink, words: str) -> None:
     assert f"eth1: {words}" in the_refusal(host(link, ETH2))
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"master": 2}, "belongs to eth2 (); take it out (`ip link set eth1.7 nomaster`)"),
+        ({"has_xdp": True}, "has an XDP program"),
+    ],
+)
+def test_other_uses_of_a_vlan_are_refused(changes: dict[str, object], words: str) -> None:
+    vlan = replace(VLAN, **changes)  # type: ignore[arg-type]
+    assert the_refusal(host(ETH1, ETH2, vlan)).startswith(f"eth1.7: {words}")
+
+
+def test_filters_of_a_vlan_are_refused() -> None:
+    reason = the_refusal(host(ETH1, ETH2, VLAN, filtered=frozenset({3})))
+    assert reason.startswith("eth1.7: has an ingress or clsact qdisc")
+
+
+@pytest.mark.parametrize("lower", [ETH1, VLAN])
+def test_devices_that_take_frames_of_an_interface_are_refused(lower: HostLink) -> None:
+    device = card(9, "ipvl0", kind="ipvlan", lower=lower.index, takes_frames=True)
+    reason = the_refusal(host(ETH1, ETH2, VLAN, device))
+    assert reason.startswith(f"ipvl0: gets frames to the MAC address of {lower.name} (ipvlan)")
+
+
 def test_filters_of_other_programs_are_refused() -> None:
     reason = the_refusal(host(filtered=frozenset({2})))
     assert reason.startswith("eth2: has an ingress or clsact qdisc")

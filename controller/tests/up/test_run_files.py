@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from sluice.up.run_files import Processes, RunFiles
 
 HOLDER = """
@@ -60,3 +62,46 @@ def test_names(tmp_path: Path) -> None:
     files = RunFiles("r", tmp_path)
     assert (files.api.name, files.p4runtime.name) == ("r.sock", "r-p4rt.sock")
     assert {files.log.parent, files.state.parent, files.admin.parent} == {files.private}
+
+
+def test_directory_is_made_for_all_to_read(tmp_path: Path) -> None:
+    files = RunFiles("r", tmp_path / "made")
+    before = os.umask(0o077)
+    try:
+        files.make_directories()
+    finally:
+        os.umask(before)
+    assert files.directory.stat().st_mode & 0o777 == 0o755
+    assert RunFiles().directory == Path("/run/sluice-up")
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o757])
+def test_directory_that_others_may_write_to_is_refused(tmp_path: Path, mode: int) -> None:
+    tmp_path.chmod(mode)
+    for use in (RunFiles("r", tmp_path).take, RunFiles("r", tmp_path).processes):
+        with pytest.raises(PermissionError, match="other users may write"):
+            use()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_directory_of_another_user_is_refused(tmp_path: Path) -> None:
+    os.chown(tmp_path, 12345, 12345)
+    with pytest.raises(PermissionError, match="other users may write"):
+        RunFiles("r", tmp_path).take()
+
+
+def test_links_are_not_followed(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    files = RunFiles("r", tmp_path / "run")
+    files.make_directories()
+    for path, use in ((files.lock, files.take), (files.log, files.open_log)):
+        path.symlink_to(target)
+        with pytest.raises(OSError, match="symbolic links"):
+            use()
+    assert not target.exists()
+    files = RunFiles("s", files.directory)
+    target.mkdir()
+    files.private.symlink_to(target)
+    with pytest.raises(NotADirectoryError):
+        files.take()
+    assert list(target.iterdir()) == []

@@ -21,9 +21,11 @@ from sluice.wire.host_links import (
     decode_link,
     decode_local_route,
     decode_rule,
+    misplaced,
 )
 from sluice.wire.netlink import U32, attribute
 from sluice.wire.routes import AF_INET, AF_INET6, RTA_DST, RTMSG
+from sluice.wire.rtnetlink import IFINFOMSG, IFLA_LINKINFO
 
 FRA_IIFNAME = 3
 
@@ -75,6 +77,58 @@ def test_prefixes_for_this_host(table: int, form: int, found: Prefix | None) -> 
     assert decode_local_route(body + attribute(RTA_DST, bytes([10, 0, 0, 0]))) == found
 
 
+def route(table: int, form: int, prefix: str, flags: int = 0) -> bytes:
+    wanted = Prefix.parse(prefix)
+    family = AF_INET if len(wanted.address) == 4 else AF_INET6
+    body = RTMSG.pack(family, wanted.length, 0, 0, table, 2, 0, form, flags)
+    return body + attribute(RTA_DST, wanted.address)
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (route(255, 2, "10.0.0.0/8"), None),
+        (route(255, 3, "10.0.0.255/32"), None),
+        (route(255, 4, "2001:db8::/128"), None),
+        (route(255, 5, "ff00::/8"), None),
+        (route(255, 1, "ff00::/8"), None),  # of older kernels
+        (route(255, 5, "224.0.0.0/4"), None),
+        (route(255, 1, "10.0.0.0/8"), "route_in_table_local"),
+        (route(255, 6, "10.0.0.0/8"), "route_in_table_local"),
+        (route(255, 5, "10.0.0.0/8"), "route_in_table_local"),
+        (route(255, 1, "fe00::/7"), "route_in_table_local"),
+        (route(253, 1, "10.0.0.0/8"), "route_in_table_default"),
+        (route(253, 6, "2001:db8::/32"), "route_in_table_default"),
+        (route(254, 1, "10.0.0.0/8"), None),
+        (route(254, 6, "10.0.0.0/8"), None),
+        (route(254, 2, "10.0.0.0/8"), "local_route_in_main"),
+        (route(254, 3, "10.0.0.0/8"), "local_route_in_main"),
+        (route(254, 2, "2001:db8::/32", 0x200), None),  # an entry of the cache
+        (route(5, 2, "10.0.0.0/8"), None),
+        (route(252, 2, "10.0.0.0/8"), None),
+    ],
+)
+def test_misplaced_routes(body: bytes, found: str | None) -> None:
+    assert misplaced(body) == found
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "found"),
+    [
+        ("macvlan", 8, True),
+        ("macvtap", 8, True),
+        ("macvlan", 4, False),
+        ("ipvlan", 0, True),
+        ("ipvtap", 0, True),
+    ],
+)
+def test_devices_that_take_frames_of_the_interface_below(kind: str, mode: int, found: bool) -> None:
+    data = attribute(1, U32.pack(mode))
+    info = attribute(1, kind.encode() + b"\0") + attribute(2, data)
+    body = IFINFOMSG.pack(0, 0, 1, 7, 0, 0) + attribute(IFLA_LINKINFO, info)
+    assert decode_link(body).takes_frames == found
+
+
 def test_ingress_qdiscs() -> None:
     assert decode_ingress_qdisc(tc.clsact(7)) == 7
     assert decode_ingress_qdisc(host_links.TCMSG.pack(0, 0, 0, 7, 0, 0xFFFFFFFF, 0)) is None
@@ -89,7 +143,7 @@ def test_filters_are_recognized_by_their_name() -> None:
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_decoded_or_refused(body: bytes) -> None:
-    for decode in (decode_link, decode_rule, decode_local_route, decode_ingress_qdisc):
+    for decode in (decode_link, decode_rule, decode_local_route, decode_ingress_qdisc, misplaced):
         try:
             decode(body)
         except WireError:

@@ -38,6 +38,7 @@ PRINTS = {
     "sluice spd rollback": r"corp",
     "sluice explain": r"^packet .*(?s:.*)^model and switch agree$",
     "sluice spd export": r"\A\Z",
+    "sluice show spd": r"^  auto: cache\+rules, all \d+ rules in the tables$",
     "sluice show spd corp": r"\bsite\b",
     "sluice show flows": r"^no flows$|\bpackets +bytes\b",
     "sluice show flows corp --top 10 --rate 2": r"^no flows$|\bpackets/s +bytes/s\b",

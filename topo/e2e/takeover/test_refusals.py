@@ -123,6 +123,35 @@ def test_interfaces_that_are_no_cards(kernel_router: KernelRouter) -> None:
     assert "eth9: there is no such interface" in reason
 
 
+def test_device_that_gets_the_frames_of_a_card(kernel_router: KernelRouter) -> None:
+    place = kernel_router.namespace
+    place.run("ip", "link", "add", "pass", "link", "eth1", "type", "macvlan", "mode", "passthru")
+    try:
+        reason = refusal(kernel_router)
+    finally:
+        place.run("ip", "link", "delete", "pass")
+    assert "pass: gets frames to the MAC address of eth1 (macvlan)" in reason
+
+
+def test_routes_outside_of_their_table(kernel_router: KernelRouter) -> None:
+    place = kernel_router.namespace
+    routes = (
+        ("blackhole", "198.51.100.0/24", "table", "local"),
+        ("198.51.100.0/24", "dev", "eth2", "table", "default"),
+        ("local", "198.51.100.0/24", "dev", "lo", "table", "main"),
+    )
+    for one in routes:
+        place.run("ip", "route", "add", *one)
+    try:
+        reason = refusal(kernel_router)
+    finally:
+        for one in routes:
+            place.run("ip", "route", "delete", *one)
+    assert "routes of table local that are not for this host: the switch cannot apply" in reason
+    assert "routes of table default: the switch cannot apply" in reason
+    assert "local, broadcast and anycast routes of table main: the switch cannot apply" in reason
+
+
 def test_filters_of_another_program(kernel_router: KernelRouter) -> None:
     place = kernel_router.namespace
     place.run("tc", "qdisc", "add", "dev", "eth1", "clsact")
@@ -151,6 +180,28 @@ def test_host_is_given_back_when_it_gets_a_policy(router: KernelRouter, change: 
     assert probes.ping(h1.namespace, h2.address(6), count=3).lost == 0
     reason = {"policy": "ip xfrm policy", "rule": "ip rule 32765", "firewall": "chain ip f c"}
     assert reason[change] in router.log
+
+
+def test_interface_without_ipv6(router: KernelRouter) -> None:
+    """IPv6 packets that arrive on an interface with disable_ipv6 are dropped, as by the kernel."""
+    h1, h2 = router.hosts[:2]
+    router.up()
+    router.namespace.sysctl(ipv6__conf__eth1__disable_ipv6=1)
+
+    def arrives() -> bool:
+        before = router.switch_packets()
+        probes.ping(h1.namespace, h2.address(6), count=1)
+        return router.switch_packets() > before
+
+    wait_until(lambda: not arrives(), 10, "the switch to get no IPv6 packets of eth1")
+    assert probes.ping(h1.namespace, h2.address(4), count=3).lost == 0
+
+
+def test_filter_that_appears_later(router: KernelRouter) -> None:
+    router.up()
+    router.namespace.run("tc", "qdisc", "add", "dev", "eth1", "clsact")
+    router.wait_for_end()
+    assert "eth1: has an ingress or clsact qdisc" in router.log
 
 
 def test_forwarding_switched_off(router: KernelRouter) -> None:

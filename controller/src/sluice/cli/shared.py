@@ -14,7 +14,8 @@ from sluice.api.client import TIMEOUT, DaemonAbsentError, RequestError, answer
 from sluice.cli.printable import printable
 
 FAILED, USAGE, NO_DAEMON = 1, 2, 3
-RUN_DIRECTORY = Path("/run/sluice")
+RUN_DIRECTORIES = (Path("/run/sluice"), Path("/run/sluice-up"))
+"""Directories of the API sockets of `sluice run` and of `sluice up`."""
 SWITCH_SOCKET_END = "-p4rt.sock"
 """Suffix of the switches' P4Runtime sockets, which are in the same directory as the API sockets.
 
@@ -49,20 +50,24 @@ class NoDaemonError(CommandFailedError):
 
 
 def _find_socket(socket: Path | None) -> Path:
-    """Returns the given API socket, or the only one in /run/sluice if none is given."""
+    """Returns the given API socket, or the only one in `RUN_DIRECTORIES` if none is given."""
     if socket is not None:
         return socket
     found = sorted(
-        path for path in RUN_DIRECTORY.glob("*.sock") if not path.name.endswith(SWITCH_SOCKET_END)
+        path
+        for directory in RUN_DIRECTORIES
+        for path in directory.glob("*.sock")
+        if not path.name.endswith(SWITCH_SOCKET_END)
     )
     if len(found) == 1:
         return found[0]
     if not found:
+        places = " or ".join(map(str, RUN_DIRECTORIES))
         raise NoDaemonError(
-            f"no controller runs here (no socket in {RUN_DIRECTORY}); start one with "
+            f"no controller runs here (no socket in {places}); start one with "
             "`sluice run CONFIG`, or name its socket with --socket"
         )
-    names = ", ".join(path.name for path in found)
+    names = ", ".join(map(str, found))
     raise WrongUsageError(f"several controllers run here ({names}); choose with --socket")
 
 
@@ -143,7 +148,7 @@ def common(command: Callable[..., None]) -> Callable[..., None]:
         "--socket",
         type=click.Path(path_type=Path),
         envvar="SLUICE_SOCKET",
-        help="The controller's socket; default: the only one in /run/sluice.",
+        help="The controller's socket; default: the only one in /run/sluice and /run/sluice-up.",
     )
     as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
     return socket(as_json(command))

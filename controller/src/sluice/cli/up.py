@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -32,7 +33,7 @@ NAME = click.option(
     default=DEFAULT_NAME,
     callback=_checked_name,
     show_default=True,
-    help="Name of the takeover, for its sockets in /run/sluice.",
+    help="Name of the takeover, for its files in /run/sluice-up.",
 )
 DOWN_SECONDS = 30.0
 STARTED, FAILED_BEFORE = "+", "-"
@@ -82,8 +83,20 @@ def up(
     if foreground:
         _say_end(_supervise(interfaces, files, program, click.echo, workers))
         return
-    files.private.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _errors_told():
+        files.make_directories()
     _start_in_background(interfaces, files, program, workers)
+
+
+@contextlib.contextmanager
+def _errors_told() -> Iterator[None]:
+    """Raises CommandFailedError instead of OSError."""
+    from sluice.host_sources import error_text  # noqa: PLC0415 - as above
+
+    try:
+        yield
+    except OSError as error:
+        raise CommandFailedError(error_text(error)) from error
 
 
 def _dry_run(interfaces: tuple[str, ...]) -> None:
@@ -145,7 +158,7 @@ def _run_daemon(
     code = FAILED
     try:
         nothing = os.open(os.devnull, os.O_RDONLY)
-        log = os.open(files.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        log = files.open_log()
         for number, source in ((0, nothing), (1, log), (2, log)):
             os.dup2(source, number)
         os.chdir("/")
@@ -176,7 +189,8 @@ def down(name: str) -> None:
     The kernel gets all new packets first. The switch then ends.
     """
     files = RunFiles(name)
-    found = files.processes()
+    with _errors_told():
+        found = files.processes()
     if found is None:
         others = ", ".join(files.running()) or "none"
         why = f"; {files.log} says why it ended" if files.log.exists() else ""

@@ -168,13 +168,14 @@ def attach(program: int, ifindex: int, hook: AttachType) -> int:
 
 
 def attached(ifindex: int, hook: AttachType) -> int:
-    """Returns the number of programs at a tcx hook; 0 on a kernel without tcx. Raises OSError."""
+    """Returns the number of programs at a tcx hook; 0 on a kernel without tcx, or if there is no
+    such interface. Raises OSError."""
     data = ctypes.create_string_buffer(_QUERY.pack(ifindex, hook, *[0] * 8), _QUERY.size)
     what = f"BPF programs on interface {ifindex}"
     try:
         _call_in_place(_number(what), PROG_QUERY, data, what)
     except OSError as error:
-        if error.errno in (errno.EINVAL, errno.ENOENT, errno.EPERM):
+        if error.errno in (errno.EINVAL, errno.ENOENT, errno.EPERM, errno.ENODEV):
             return 0
         raise
     return int.from_bytes(data.raw[_QUERIED], sys.byteorder)

@@ -51,10 +51,18 @@ class Devices:
         another controller has claimed the device, EPERM if other users could claim devices in the
         directory.
         """
-        _make_private(self._directory)
+        directory = _open_private(self._directory)
+        try:
+            self._claims[name] = self._claim_in(directory, name)
+        finally:
+            os.close(directory)
+
+    def _claim_in(self, directory: int, name: str) -> tuple[Path, int]:
+        """Returns the path of a claim, and the descriptor of its locked file."""
         path = self._directory / f"{_namespace()}-{name}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         while True:
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            file = os.open(path.name, flags, 0o600, dir_fd=directory)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -62,10 +70,9 @@ class Devices:
                 message = "another controller has this interface"
                 raise OSError(errno.EBUSY, message, name) from error
             with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(file), path.stat()):
-                    break
+                if os.path.samestat(os.fstat(file), os.stat(path.name, dir_fd=directory)):
+                    return path, file
             os.close(file)  # the previous owner has removed the file
-        self._claims[name] = path, file
 
     def release(self, name: str) -> None:
         """Releases a claim."""
@@ -170,15 +177,22 @@ def _namespace() -> int:
     return Path("/proc/thread-self/ns/net").stat().st_ino
 
 
-def _make_private(directory: Path) -> None:
+def _open_private(directory: Path) -> int:
     """Creates the directory, or checks that this user or root owns it. Sets mode 0700.
 
-    Raises OSError.
+    Returns a descriptor of the directory. Follows no symbolic link, because another user may own
+    the directory above. Raises OSError.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = directory.stat()
-    if found.st_uid not in (0, os.geteuid()):
-        message = f"belongs to user {found.st_uid}, who could claim interfaces in it; remove it"
-        raise OSError(errno.EPERM, message, str(directory))
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        directory.chmod(0o700)
+    file = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = os.fstat(file)
+        if found.st_uid not in (0, os.geteuid()):
+            message = f"belongs to user {found.st_uid}, who could claim interfaces in it; remove it"
+            raise OSError(errno.EPERM, message, str(directory))
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            os.fchmod(file, 0o700)
+    except OSError:
+        os.close(file)
+        raise
+    return file

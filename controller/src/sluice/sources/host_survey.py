@@ -8,8 +8,9 @@ firewall's rules.
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from sluice.model import AddressAdded, InterfaceAddress, NeighborChanged, Prefix
 from sluice.sources import bpf
@@ -28,6 +29,28 @@ from sluice.xfrm_model import KernelPolicy, PolicyAction
 LEGACY = (Path("/proc/net/ip_tables_names"), Path("/proc/net/ip6_tables_names"))
 """Files that name the tables of iptables-legacy that are in use."""
 NETLINK_NETFILTER = 12
+TCX_HOOKS = (bpf.AttachType.INGRESS, bpf.AttachType.EGRESS)
+
+
+class SilentState(NamedTuple):
+    """Holds the parts of the host's state whose changes the kernel does not announce."""
+
+    legacy: tuple[str, ...]
+    programs: tuple[int, ...]
+    forwarding: tuple[ForwardingSettings, ...]
+
+
+def silent_state(interfaces: Iterable[tuple[str, int]]) -> SilentState:
+    """Reads what may change without a message, for interfaces given by name and index.
+
+    Cheaper than `survey`. Raises OSError.
+    """
+    known = tuple(interfaces)
+    return SilentState(
+        tuple(_legacy_tables()),
+        tuple(bpf.attached(index, hook) for _, index in known for hook in TCX_HOOKS),
+        tuple(_settings(name) for name, _ in known),
+    )
 
 
 def survey(own: Collection[int] = ()) -> HostSurvey:
@@ -69,15 +92,18 @@ def read_local_prefixes() -> frozenset[Prefix]:
 
 
 def _settings(name: str) -> ForwardingSettings:
-    def number(family: str, where: str, key: str) -> int:
+    def number(family: str, where: str, key: str, absent: int = 0) -> int:
         try:
             return int((PROC / family / "conf" / where / key).read_text())
         except FileNotFoundError:  # no IPv6, or a setting of later kernels
-            return 0
+            return absent
 
+    is_ipv6_off = number("ipv6", name, "disable_ipv6", absent=1)
     ipv6 = number("ipv6", "all", "forwarding") or number("ipv6", name, "force_forwarding")
     reverse_path = max(number("ipv4", one, "rp_filter") for one in ("all", name))
-    return ForwardingSettings(bool(number("ipv4", name, "forwarding")), bool(ipv6), reverse_path)
+    return ForwardingSettings(
+        bool(number("ipv4", name, "forwarding")), bool(ipv6 and not is_ipv6_off), reverse_path
+    )
 
 
 def _addresses() -> dict[int, tuple[InterfaceAddress, ...]]:
@@ -117,7 +143,8 @@ def _filtered(links: tuple[HostLink, ...], own: Collection[int]) -> frozenset[in
     """Returns the interfaces with programs at the ingress hook of tcx, or with an ingress or clsact
     qdisc.
 
-    Leaves out the programs of this process, and a qdisc that a killed `sluice up` left.
+    Leaves out the programs of this process, and a qdisc that a killed `sluice up` left. Packets of
+    the switch do not pass the egress hook of a VLAN device either.
     """
     body = host_links.TCMSG.pack(0, 0, 0, 0, 0, 0, 0)
     answers = ask(host_links.RTM_GETQDISC, NLM_F_DUMP, body, "qdiscs")
@@ -127,6 +154,7 @@ def _filtered(links: tuple[HostLink, ...], own: Collection[int]) -> frozenset[in
         for link in links
         if (link.index in found and not has_our_filter(link.index))
         or bpf.attached(link.index, bpf.AttachType.INGRESS) > (link.index in own)
+        or (link.kind == "vlan" and bpf.attached(link.index, bpf.AttachType.EGRESS))
     )
 
 
@@ -178,7 +206,10 @@ def _policy_text(policy: KernelPolicy) -> str:
 
 
 def _firewall() -> tuple[str, ...]:
-    found = []
+    return (*_legacy_tables(), *_nftables())
+
+
+def _legacy_tables() -> Iterator[str]:
     for path in LEGACY:
         try:
             tables = path.read_text().split()
@@ -186,11 +217,10 @@ def _firewall() -> tuple[str, ...]:
             continue
         if tables:
             name = "iptables" if path is LEGACY[0] else "ip6tables"
-            found.append(
+            yield (
                 f"{name}-legacy tables {' and '.join(sorted(tables))} (remove their rules, then the"
                 " kernel's modules)"
             )
-    return (*found, *_nftables())
 
 
 def _nftables() -> list[str]:

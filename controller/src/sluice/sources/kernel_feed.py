@@ -12,6 +12,9 @@ known routes after each of these events:
   route with several next hops.
 - The kernel dropped notifications (ENOBUFS).
 
+Comparisons are `COMPARISON_INTERVAL` apart, so that a link that flaps does not keep the process
+busy. A dump of unchanged routes has no events, so `poll` also has a limit of messages.
+
 Dumps and notifications use one socket, so that they arrive in the order of the changes. The session
 never closes: after a dump, only the differences are events. Depends on state.kernel_table's
 interface, `Table`; the caller passes the table.
@@ -21,6 +24,8 @@ from __future__ import annotations
 
 import errno
 import logging
+import select
+import time
 from collections import Counter
 from collections.abc import Iterable
 from typing import Protocol
@@ -37,9 +42,11 @@ from sluice.model import (
     RouteKey,
     RouteUpdated,
 )
+from sluice.sources.alarm import Alarm
 from sluice.sources.netlink_socket import NetlinkSocket, Overrun
 from sluice.wire import rtnetlink
 from sluice.wire.errors import WireError
+from sluice.wire.host_links import MISPLACED, misplaced
 from sluice.wire.netlink import (
     HEADER,
     NLM_F_APPEND,
@@ -76,6 +83,10 @@ DUMPS = (
     lambda sequence: rtnetlink.dump_routes(sequence, AF_INET6),
 )
 NEXTHOPS = 0
+MESSAGES = 1024
+"""Most messages that one `poll` reads, except for the rest of the last datagram."""
+COMPARISON_INTERVAL = 1.0
+"""Shortest time from the end of a comparison to the next one, in seconds."""
 TABLE, LOCAL_TABLE = 4, b"\xff"
 """Position of the table in struct rtmsg, and RT_TABLE_LOCAL."""
 WORKS = rtnetlink.IFF_UP | rtnetlink.IFF_LOWER_UP
@@ -83,12 +94,16 @@ ONLY_IN_KERNEL = {
     "route_type_throw": "throw routes",
     "route_with_tos": "routes with a TOS",
     "route_source_specific": "routes with a source prefix",
+    **MISPLACED,
 }
-"""Routes of the main table that the switch cannot apply, by the name of the decoder's counter."""
+"""Routes that the switch cannot apply, by the name of the decoder's counter."""
 
 
 class Table(Protocol):
     """Describes the methods of `state.kernel_table.KernelTable` that are used."""
+
+    def best(self, key: RouteKey) -> Route | None:
+        """Returns the route that the kernel uses for a prefix, or None."""
 
     def find(self, key: RouteKey, metric: int) -> Route | None:
         """Returns the route of a prefix with this metric, or None."""
@@ -109,11 +124,16 @@ class KernelFeed:
     def __init__(self, table: Table) -> None:
         self._table = table
         self._socket = NetlinkSocket(GROUPS)
+        self._alarm = Alarm()
+        self._readable = select.epoll()
+        for one in (self._socket, self._alarm):
+            self._readable.register(one.fileno(), select.EPOLLIN)
         self._pending: list[RouteEvent] = [FpmSessionOpened("the kernel's routing table")]
         self._flags: dict[int, int] = {}
         self._dump: int | None = None
         self._sequence = 0
-        self._again = self._interrupted = False
+        self._again = self._interrupted = self._waits = False
+        self._compared_at = -COMPARISON_INTERVAL
         # `_shown`: the routes that the dump or a notification has shown since the dump began.
         # `_dumped`: routes that the dump itself has shown.
         self._shown: set[tuple[RouteKey, int]] = set()
@@ -128,8 +148,8 @@ class KernelFeed:
         """Whether the last `poll` left no message unread."""
         self.local_version = 0
         """Version of the kernel's local table. A new value means that it may have changed."""
-        self.encapsulated: set[RouteKey] = set()
-        """Routes that the kernel encapsulates, which the switch cannot do."""
+        self.encapsulated: set[tuple[RouteKey, int]] = set()
+        """Routes that the kernel encapsulates, which the switch cannot do: prefix and metric."""
         self.counters: Counter[str] = Counter()
         self._ask(NEXTHOPS)
 
@@ -146,19 +166,31 @@ class KernelFeed:
 
     def fileno(self) -> int:
         """Returns a descriptor that is readable while there may be events."""
-        return self._socket.fileno()
+        return self._readable.fileno()
 
     def close(self) -> None:
         """Closes the socket."""
+        self._readable.close()
+        self._alarm.close()
         self._socket.close()
 
     def link_changed(self, event: LinkChanged) -> None:
         """Does nothing: this source follows links itself, in order with the routes."""
 
     def poll(self, limit: int) -> list[RouteEvent]:
-        """Returns about `limit` events in order. The list is empty if no event waits."""
+        """Returns about `limit` events in order.
+
+        Reads about `MESSAGES` messages at most, and in the first dump up to the next event. So the
+        list may be empty while messages of a later dump wait; the descriptor is readable then. In
+        the first dump it is not empty, because the controller takes a silence for the end.
+        """
         events, self._pending = self._pending, []
-        while len(events) < limit:
+        self.idle, read = False, 0
+        if self._alarm.take():
+            self._waits = False
+            self._compare()
+        while len(events) < limit and (read < MESSAGES or not (events or self.synced)):
+            read += 1
             try:
                 datagram = self._socket.receive()
             except Overrun:
@@ -171,6 +203,7 @@ class KernelFeed:
                 break
             try:
                 for message in messages(datagram):
+                    read += 1
                     self._read(message, events)
             except WireError as error:
                 self.counters[error.name] += 1
@@ -182,6 +215,7 @@ class KernelFeed:
 
     def _ask(self, dump: int) -> None:
         if dump == NEXTHOPS:
+            self.counters["dumps"] += 1
             self._shown, self._shown_objects, self._interrupted = set(), set(), False
             self._dumped.clear()
             self._further.clear()
@@ -190,8 +224,19 @@ class KernelFeed:
         self._socket.send(DUMPS[dump](self._sequence))
 
     def _compare_again(self) -> None:
-        """Requests a dump of everything, after the one that is under way."""
+        """Requests a dump of everything, at the end of the interval since the last one."""
         self.counters["comparisons"] += 1
+        left = self._compared_at + COMPARISON_INTERVAL - time.monotonic()
+        if self._waits:
+            return
+        if self._dump is None and left > 0:
+            self._waits = True
+            self._alarm.set(left)
+        else:
+            self._compare()
+
+    def _compare(self) -> None:
+        """Requests a dump of everything now, or notes that the dump under way is out of date."""
         if self._dump is None:
             self._ask(NEXTHOPS)
         else:
@@ -204,15 +249,21 @@ class KernelFeed:
             self._ask(self._dump + 1)
             return
         self._dump = None
-        if self._again or self._interrupted:
-            self._again = False
+        again, self._again = self._again or self._interrupted, False
+        if again and not self.synced:
             self._ask(NEXTHOPS)
             return
-        events += self._table.keep_only(self._shown)
-        events += [NexthopObjectDeleted(one) for one in self._objects - self._shown_objects]
-        self._objects &= self._shown_objects
+        if not self._interrupted:
+            events += self._table.keep_only(self._shown)
+            self.encapsulated &= self._shown
+            events += [NexthopObjectDeleted(one) for one in self._objects - self._shown_objects]
+            self._objects &= self._shown_objects
         self._shown, self._dumped, self._shown_objects = set(), set(), set()
+        if self.synced:
+            self._compared_at = time.monotonic()
         self.synced = True
+        if again:
+            self._compare_again()
 
     # --- messages --------------------------------------------------------------------------------
 
@@ -232,6 +283,7 @@ class KernelFeed:
             code, _ = rtnetlink.decode_error(message.body, message.offset + HEADER.size)
             if code != errno.EOPNOTSUPP:  # a kernel without next-hop objects
                 self.counters[f"dump_failed_{errno.errorcode.get(code, code)}"] += 1
+                self._interrupted |= code == errno.EBUSY  # an earlier dump has not ended
             self._end_dump(events)
 
     def _read_link(self, message: Message) -> None:
@@ -245,6 +297,8 @@ class KernelFeed:
         base = message.offset + HEADER.size
         ignored: Counter[str] = Counter()
         event = decode_route_message(message.type, message.body, base, ignored)
+        if message.type == RTM_NEWROUTE and (name := misplaced(message.body)) is not None:
+            self.counters[name] += 1
         if isinstance(event, NexthopObjectUpdated | NexthopObjectDeleted):
             self._learn_object(event, of_dump, events)
             return
@@ -254,20 +308,19 @@ class KernelFeed:
                 return
             metric = metric_of(message.body)
             if message.type == RTM_NEWROUTE and isinstance(event, RouteUpdated):
-                self._note_encapsulation(key, ignored)
-                self._learn(event.route, message, of_dump, events)
+                is_encapsulated = any("encapsulated" in name for name in ignored)
+                self._learn(event.route, is_encapsulated, message, of_dump, events)
             elif message.type == RTM_DELROUTE:
                 self._forget(key, metric, events)
         self.counters.update(ignored)
 
-    def _note_encapsulation(self, key: RouteKey, ignored: Counter[str]) -> None:
-        if any("encapsulated" in name for name in ignored):
-            self.encapsulated.add(key)
-        else:
-            self.encapsulated.discard(key)
-
     def _learn(
-        self, route: Route, message: Message, of_dump: bool, events: list[RouteEvent]
+        self,
+        route: Route,
+        is_encapsulated: bool,
+        message: Message,
+        of_dump: bool,
+        events: list[RouteEvent],
     ) -> None:
         one = route.key, route.metric
         known = self._table.find(*one)
@@ -282,8 +335,12 @@ class KernelFeed:
             return
         if self._dump is not None:
             self._shown.add(one)
-        if known != route:
+        has_changed = is_encapsulated != (one in self.encapsulated)
+        (self.encapsulated.add if is_encapsulated else self.encapsulated.discard)(one)
+        if known != route or has_changed:
             event = self._table.update(route)
+            if event is None and has_changed and self._table.best(route.key) == route:
+                event = RouteUpdated(route)  # only the encapsulation differs
             if event is not None:
                 events.append(event)
 
@@ -296,6 +353,7 @@ class KernelFeed:
             self._compare_again()  # the message does not say what is left
             return
         self._shown.discard((key, metric))
+        self.encapsulated.discard((key, metric))
         event = self._table.delete(key, metric)
         if event is not None:
             events.append(event)

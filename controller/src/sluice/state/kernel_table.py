@@ -57,8 +57,14 @@ class KernelTable:
         return RouteDeleted(key) if after is None else RouteUpdated(after)
 
     def keep_only(self, shown: Iterable[tuple[RouteKey, int]]) -> list[RouteUpdated | RouteDeleted]:
-        """Deletes all routes except those with these keys and metrics. Returns the events."""
-        kept = set(shown)
+        """Deletes all routes except those with these keys and metrics. Returns the events.
+
+        All routes of `shown` must be in the table. So no route is searched for if the numbers are
+        equal, as after most comparisons.
+        """
+        kept = shown if isinstance(shown, set) else set(shown)
+        if len(kept) == len(self._single) + sum(map(len, self._several.values())):
+            return []
         gone = [
             (route.key, route.metric)
             for route in self.routes()

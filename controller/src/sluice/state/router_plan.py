@@ -76,20 +76,34 @@ def plan(survey: HostSurvey, names: Sequence[str]) -> RouterPlan:
             continue
         port = PlannedPort(len(ports) + 1, card)
         ports.append(port)
-        above = [link for link in survey.links if link.lower == card.index]
-        vlans = [link for link in above if link.kind == "vlan"]
+        vlans = [one for one in _above(card, survey) if one.kind == "vlan"]
         for link in (card, *vlans):
-            problems += [f"{link.name}: {reason}" for reason in _interface_reasons(link)]
+            reasons = _interface_reasons(link)
+            if link.kind == "vlan":  # those of the card are above
+                reasons += _use_reasons(link, survey)
+            problems += [f"{link.name}: {reason}" for reason in reasons]
             interfaces.append(_interface(link, port, survey))
-        notes += [
-            f"{link.name} ({link.kind} on {name}) stays with the kernel: the kernel forwards its"
-            " packets"
-            for link in above
-            if link.kind != "vlan"
-        ]
+            others = [one for one in _above(link, survey) if one not in vlans]
+            problems += [
+                f"{one.name}: gets frames to the MAC address of {link.name} ({one.kind}), which"
+                " would go to the switch; delete it"
+                for one in others
+                if one.takes_frames
+            ]
+            notes += [
+                f"{one.name} ({one.kind} on {link.name}) stays with the kernel: the kernel"
+                " forwards its packets"
+                for one in others
+                if not one.takes_frames
+            ]
     problems += _host_reasons(survey, interfaces)
     notes += _notes(survey, interfaces)
     return RouterPlan(tuple(ports), tuple(interfaces), tuple(notes), tuple(problems))
+
+
+def _above(link: HostLink, survey: HostSurvey) -> list[HostLink]:
+    """Returns the devices on an interface."""
+    return [one for one in survey.links if one.lower == link.index]
 
 
 def _interface(link: HostLink, port: PlannedPort, survey: HostSurvey) -> PlannedInterface:
@@ -116,18 +130,23 @@ def _reasons(card: HostLink, survey: HostSurvey) -> list[str]:
     if not card.is_ethernet or card.kind not in ("", "veth"):
         kind = card.kind or "loopback or without Ethernet headers"
         return [f"is not a network card ({kind}); name the cards below it, if they have addresses"]
+    return _use_reasons(card, survey)
+
+
+def _use_reasons(link: HostLink, survey: HostSurvey) -> list[str]:
+    """Returns which other use of an interface the switch would pass by."""
     reasons = []
-    if card.master is not None:
-        master = next((link for link in survey.links if link.index == card.master), None)
+    if link.master is not None:
+        master = next((one for one in survey.links if one.index == link.master), None)
         what = "another device" if master is None else f"{master.name} ({master.kind})"
-        reasons.append(f"belongs to {what}; take it out (`ip link set {card.name} nomaster`)")
-    if card.has_xdp:
+        reasons.append(f"belongs to {what}; take it out (`ip link set {link.name} nomaster`)")
+    if link.has_xdp:
         reasons.append("has an XDP program, which frames of the switch would not pass")
-    if card.index in survey.filtered:
+    if link.index in survey.filtered:
         reasons.append(
             "has an ingress or clsact qdisc, or a tcx program, which frames for the switch would"
             f" not pass; end the takeover that it belongs to (`sluice down`), or remove it (`tc"
-            f" qdisc del dev {card.name} clsact`, or `ingress`)"
+            f" qdisc del dev {link.name} clsact`, or `ingress`)"
         )
     return reasons
 

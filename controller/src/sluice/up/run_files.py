@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names the files of a takeover, and finds its supervisor.
 
+Only root can write to the directory. Otherwise another user could place links there, which root
+would follow.
+
 The supervisor's lock on a file says that it runs. The kernel releases the lock when the process
 ends. The file contains the ids of the processes.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
+import stat
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from sluice.connection_config import P4RUNTIME_SOCKET_END, RUN_DIRECTORY
+from sluice.connection_config import P4RUNTIME_SOCKET_END, UP_DIRECTORY
 
 DEFAULT_NAME = "up"
 POLL_SECONDS = 0.02
@@ -33,7 +38,7 @@ class RunFiles(NamedTuple):
     """Names the files of the takeover called `name`, in `directory`."""
 
     name: str = DEFAULT_NAME
-    directory: Path = RUN_DIRECTORY
+    directory: Path = UP_DIRECTORY
 
     @property
     def api(self) -> Path:
@@ -70,13 +75,26 @@ class RunFiles(NamedTuple):
         """File that the supervisor locks."""
         return self.private / "processes.json"
 
+    def make_directories(self) -> None:
+        """Makes the directories. Raises OSError, also if other users may write to one."""
+        for path, mode in ((self.directory, 0o755), (self.private, 0o700)):
+            try:
+                path.mkdir()
+                path.chmod(mode)
+            except FileExistsError:
+                _check_owner(path)
+
+    def open_log(self) -> int:
+        """Opens the log to append to it. Raises OSError."""
+        return _open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
     def take(self) -> int | None:
         """Locks the file for this process. Returns its descriptor, or None if a supervisor runs.
 
         Raises OSError.
         """
-        self.private.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.make_directories()
+        file = _open(self.lock, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -94,7 +112,8 @@ class RunFiles(NamedTuple):
     def processes(self) -> Processes | None:
         """Returns the processes of a takeover that runs, or None if none runs."""
         try:
-            file = os.open(self.lock, os.O_RDWR | os.O_CLOEXEC)
+            _check_owner(self.directory)
+            file = _open(self.lock, os.O_RDWR)
         except FileNotFoundError:
             return None
         try:
@@ -110,3 +129,18 @@ class RunFiles(NamedTuple):
         """Returns the names of all takeovers that run with files in this directory."""
         names = sorted(path.stem for path in self.directory.glob("*.up"))
         return [name for name in names if self._replace(name=name).processes() is not None]
+
+
+def _check_owner(directory: Path) -> None:
+    """Raises OSError if a user other than this one may write to a directory."""
+    found = os.lstat(directory)
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "is no directory", str(directory))
+    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        why = "other users may write to this directory; remove it"
+        raise PermissionError(errno.EPERM, why, str(directory))
+
+
+def _open(path: Path, flags: int) -> int:
+    """Opens a file that is not a symbolic link. Raises OSError."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -3,15 +3,18 @@
 
 `SteeredHost` follows the kernel's routes and addresses. It also follows everything that could make
 the kernel treat forwarded packets in another way than the switch: rules, firewall, IPsec policies,
-settings. After such a change it makes the plan again. `problems` then has the reasons why the
+settings. After such a change it makes the plan again. Some changes have no
+message, so it also looks for them at intervals. `problems` then has the reasons why the
 kernel must forward again.
 
-Depends on sources and state. Not asynchronous: the caller waits for `descriptors` and calls `poll`.
+Depends on sources and state. Not asynchronous: the caller waits for `descriptors`, at
+most `REVIEW_SECONDS`, and calls `poll`.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -29,14 +32,17 @@ from sluice.wire.steering_programs import TO_KERNEL, TO_SWITCH
 
 log = logging.getLogger(__name__)
 
-RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_RULE = 8, 19
+RTNLGRP_TC, RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_RULE = 4, 8, 19
 RTNLGRP_IPV4_NETCONF, RTNLGRP_IPV6_NETCONF = 24, 25
 HOST_GROUPS = (
     *(RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR),
     *(RTNLGRP_IPV4_NETCONF, RTNLGRP_IPV6_NETCONF),
 )
+RULE_GROUPS = (RTNLGRP_TC, RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_RULE)
 XFRMNLGRP_POLICY, NFNLGRP_NFTABLES = 4, 7
 EVENTS = 1024
+REVIEW_SECONDS = 2.0
+"""Time after which `SteeredHost` looks again for changes without a message, in seconds."""
 VERDICTS = {Verdict.KERNEL: TO_KERNEL, Verdict.SWITCH: TO_SWITCH, None: None}
 
 
@@ -79,7 +85,7 @@ class SurveyedRoutes:
     def _is_usable(self, route: Route) -> bool:
         """Returns whether the switch can forward by a route: it drops, or all its next hops are on
         taken interfaces."""
-        if route.key in self.feed.encapsulated or not route.nexthops:
+        if (route.key, route.metric) in self.feed.encapsulated or not route.nexthops:
             return False
         return all(one.ifindex in self._taken for one in route.nexthops if one.ifindex is not None)
 
@@ -106,14 +112,17 @@ class SteeredHost:
         self._names, self._planned, self._steering = names, planned, steering
         self._ports = ports
         self._indexes = {one.index for one in planned.interfaces}
+        self._watched = [(one.name, one.index) for one in planned.interfaces]
         self._mtus = {one.index: one.mtu for one in planned.interfaces}
         # Order: the sockets are open before the host is read, so that no change is missed.
         self._host = NetlinkSocket(HOST_GROUPS)
-        self._policies = [NetlinkSocket((RTNLGRP_IPV4_RULE, RTNLGRP_IPV6_RULE)), *_open_policies()]
+        self._policies = [NetlinkSocket(RULE_GROUPS), *_open_policies()]
         self.routes = SurveyedRoutes(self._indexes)
         self._local_version = -1
         self._prefixes = SteeredPrefixes()
         self._reasons: tuple[str, ...] = ()
+        self._look_at = time.monotonic() + REVIEW_SECONDS
+        self._silent = host_survey.silent_state(self._watched)
         self._review()
 
     def descriptors(self) -> list[int]:
@@ -122,27 +131,43 @@ class SteeredHost:
         return [*sockets, self.routes.feed.fileno()]
 
     def poll(self) -> None:
-        """Reads all waiting changes, and changes the tables.
+        """Reads waiting changes, and changes the tables. Takes a short time.
 
-        After a change of rules, firewall or IPsec policies, the kernel forwards until the host is
-        reviewed.
+        Not all changes of routes may be read then; `descriptors` tell. After a change of rules,
+        filters, firewall or IPsec policies, the kernel forwards until the host is reviewed.
         """
+        self._follow_host()
+        for prefix, usable in self.routes.poll():
+            self._set(self._prefixes.set_route(prefix, usable))
+        if self._local_version != self.routes.feed.local_version:
+            self._local_version = self.routes.feed.local_version
+            self._set(self._prefixes.set_local(host_survey.read_local_prefixes()))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the tables hold all routes that the kernel has told of."""
+        feed = self.routes.feed
+        return feed.synced and feed.idle and self._local_version == feed.local_version
+
+    def _follow_host(self) -> None:
         was_on = self._steering.is_on
-        if sum(map(_drain, self._policies)):
+        has_policies = sum(map(_drain, self._policies)) > 0
+        if has_policies:
             self._steering.switch_on(False)
+        has_changed = _drain(self._host) or has_policies
+        if has_changed or self._has_changed_silently():
             self._review()
-        if _drain(self._host):
-            self._review()
-        while True:
-            for prefix, usable in self.routes.poll():
-                self._set(self._prefixes.set_route(prefix, usable))
-            if self._local_version != self.routes.feed.local_version:
-                self._local_version = self.routes.feed.local_version
-                self._set(self._prefixes.set_local(host_survey.read_local_prefixes()))
-            elif self.routes.feed.idle:
-                break
         if was_on and not self._steering.is_on and not self.problems:
             self._steering.switch_on(True)
+
+    def _has_changed_silently(self) -> bool:
+        """Looks at most once in `REVIEW_SECONDS`."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return False
+        self._look_at = now + REVIEW_SECONDS
+        before, self._silent = self._silent, host_survey.silent_state(self._watched)
+        return before != self._silent
 
     @property
     def problems(self) -> list[str]:

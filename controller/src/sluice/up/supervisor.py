@@ -24,6 +24,7 @@ from pathlib import Path
 from sluice import privileges
 from sluice.api.client import DaemonAbsentError, RequestError, ask
 from sluice.app import run_without_file
+from sluice.garbage_collection import GarbageCollection
 from sluice.host_sources import error_text
 from sluice.sources.device import Devices
 from sluice.sources.links import remove
@@ -33,7 +34,7 @@ from sluice.state.router_plan import RouterPlan
 from sluice.up.processes import start_controller, start_switch
 from sluice.up.router_config import configuration
 from sluice.up.run_files import Processes, RunFiles
-from sluice.up.steered_host import SteeredHost, read_host
+from sluice.up.steered_host import REVIEW_SECONDS, SteeredHost, read_host
 
 log = logging.getLogger(__name__)
 
@@ -144,6 +145,9 @@ class Supervisor:
         stack.callback(_end, controller)
         self._watch_process("the controller", controller, stack)
         privileges.give_up(KEPT)
+        collection = GarbageCollection()
+        collection.start()  # a full collection would delay the reaction to a policy
+        stack.callback(collection.stop)
         host = SteeredHost(self._names, planned, steering, ports)
         stack.callback(host.close)
         return Processes(os.getpid(), switch.pid, controller), host
@@ -155,9 +159,8 @@ class Supervisor:
 
     def _wait_until_programmed(self, host: SteeredHost, wakeup: int) -> None:
         """Waits until the switch holds the kernel's routes and neighbours."""
-        host.poll()
         end = time.monotonic() + START_SECONDS
-        while not self._is_programmed():
+        while not (host.is_settled and self._is_programmed()):
             if time.monotonic() > end:
                 raise TakeoverError(f"the switch is not programmed after {START_SECONDS:.0f} s")
             if self._step(host, wakeup, STATUS_INTERVAL):
@@ -177,10 +180,10 @@ class Supervisor:
 
     def _watch(self, host: SteeredHost, wakeup: int) -> None:
         """Keeps the tables in step until a signal arrives. Raises TakeoverError."""
-        while not self._step(host, wakeup, None):
+        while not self._step(host, wakeup, REVIEW_SECONDS):
             pass
 
-    def _step(self, host: SteeredHost, wakeup: int, seconds: float | None) -> bool:
+    def _step(self, host: SteeredHost, wakeup: int, seconds: float) -> bool:
         """Waits for changes and applies them. Returns whether a signal ends the takeover."""
         waiting = [wakeup, *self._watched.values(), *host.descriptors()]
         ready, _, _ = select.select(waiting, [], [], seconds)

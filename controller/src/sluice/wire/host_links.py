@@ -15,9 +15,11 @@ from sluice.wire.errors import WireError
 from sluice.wire.netlink import NLM_F_DUMP, NLM_F_REQUEST, U8, U16, U32, attributes, fixed, message
 from sluice.wire.routes import (
     ADDRESS_SIZE,
+    AF_INET,
     AF_INET6,
     RTA_DST,
     RTA_TABLE,
+    RTM_F_CLONED,
     RTMSG,
     RTN_LOCAL,
 )
@@ -43,10 +45,23 @@ LOCAL_TABLE, MAIN_TABLE, DEFAULT_TABLE = 255, 254, 253
 RTN_BROADCAST, RTN_ANYCAST = 3, 4
 FOR_THIS_HOST = frozenset({RTN_LOCAL, RTN_BROADCAST, RTN_ANYCAST})
 
+COMPATIBLE_TABLE = 252
+"""Table in the header of a route in a table above 255."""
+MISPLACED = {
+    "route_in_table_default": "routes of table default",
+    "route_in_table_local": "routes of table local that are not for this host",
+    "local_route_in_main": "local, broadcast and anycast routes of table main",
+}
+"""Routes outside of the main table that decide about forwarded packets, and routes in it for this
+host."""
+
 ARPHRD_ETHER = 1
 IFF_LOOPBACK = 0x8
 IFLA_XDP, IFLA_XDP_ATTACHED = 43, 2
 IFLA_VLAN_ID, IFLA_VLAN_PROTOCOL = 1, 5
+IFLA_MACVLAN_MODE, MACVLAN_MODE_PASSTHRU = 1, 8
+MACVLAN_KINDS, IPVLAN_KINDS = ("macvlan", "macvtap"), ("ipvlan", "ipvtap")
+KINDS_WITH_DATA = ("vlan", *MACVLAN_KINDS)
 
 # struct fib_rule_hdr: family, dst_len, src_len, tos, table, reserved, reserved, action, flags
 RULE = Struct("=8BI")
@@ -71,7 +86,9 @@ def decode_link(body: bytes) -> HostLink:
     found = attributes(body, IFINFOMSG.size)
     info = attributes(found.get(IFLA_LINKINFO, b""), 0)
     kind = info.get(IFLA_INFO_KIND, b"").rstrip(b"\0").decode("utf-8", "backslashreplace")
-    data = attributes(info.get(IFLA_INFO_DATA, b""), 0) if kind == "vlan" else {}
+    data = attributes(info.get(IFLA_INFO_DATA, b""), 0) if kind in KINDS_WITH_DATA else {}
+    vlan = data if kind == "vlan" else {}
+    mode = _number(data, IFLA_MACVLAN_MODE, U32) if kind in MACVLAN_KINDS else 0
     mac = found.get(IFLA_ADDRESS, NO_MAC)
     # A veth names its other end as its lower link, like a VLAN device its card.
     is_above = kind != "veth" and IFLA_LINK in found and IFLA_LINK_NETNSID not in found
@@ -86,9 +103,10 @@ def decode_link(body: bytes) -> HostLink:
         form & 0xFFFF == ARPHRD_ETHER and not flags & IFF_LOOPBACK,
         _number(found, IFLA_LINK, U32) if is_above else None,
         _number(found, IFLA_MASTER, U32) if IFLA_MASTER in found else None,
-        _number(data, IFLA_VLAN_ID, U16),
-        int.from_bytes(data.get(IFLA_VLAN_PROTOCOL, b""), "big"),
+        _number(vlan, IFLA_VLAN_ID, U16),
+        int.from_bytes(vlan.get(IFLA_VLAN_PROTOCOL, b""), "big"),
         bool(_number(xdp, IFLA_XDP_ATTACHED, U8)),
+        kind in IPVLAN_KINDS or mode == MACVLAN_MODE_PASSTHRU,
     )
 
 
@@ -130,6 +148,36 @@ def decode_local_route(body: bytes) -> Prefix | None:
     if table != LOCAL_TABLE or form not in FOR_THIS_HOST or family not in ADDRESS_SIZE:
         return None
     return Prefix.of(found.get(RTA_DST, bytes(ADDRESS_SIZE[family])), length)
+
+
+def misplaced(body: bytes) -> str | None:
+    """Returns why a route decides otherwise than routes of its table do, as a name of
+    `MISPLACED`. None for other routes.
+
+    `body` is the body of an RTM_NEWROUTE. Raises WireError.
+    """
+    if len(body) < RTMSG.size:
+        raise WireError("route_truncated", 0, f"{len(body)} bytes, rtmsg has {RTMSG.size}")
+    family, length, _, _, table, _, _, form, flags = RTMSG.unpack_from(body)
+    if flags & RTM_F_CLONED or family not in ADDRESS_SIZE or table == COMPATIBLE_TABLE:
+        return None
+    if table == DEFAULT_TABLE:
+        return "route_in_table_default"
+    if table not in (LOCAL_TABLE, MAIN_TABLE) or _is_multicast(family, length, body):
+        return None
+    if table == LOCAL_TABLE:
+        return None if form in FOR_THIS_HOST else "route_in_table_local"
+    return "local_route_in_main" if form in FOR_THIS_HOST else None
+
+
+def _is_multicast(family: int, length: int, body: bytes) -> bool:
+    """Returns whether a route has a prefix of multicast groups only."""
+    first = attributes(body, RTMSG.size).get(RTA_DST, b"\0")[:1]
+    return (
+        (length >= 4 and first >= b"\xe0")
+        if family == AF_INET
+        else (length >= 8 and first == b"\xff")
+    )
 
 
 def decode_ingress_qdisc(body: bytes) -> int | None:
