@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the reports about traffic of rules with `from_packet` that lacks an SA: what is reported,
-and how often.
+"""Tests the reports about traffic of rules with `from_packet` that lacks an SA. They name the
+populated values, and the same values are not reported often.
 
 `policy/test_bundle_instances.py` tests the reports of a running router.
 """

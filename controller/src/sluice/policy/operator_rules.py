@@ -93,11 +93,7 @@ class OperatorRules:
     def bundles_without_sa(self, spds: Iterable[str]) -> list[str]:
         """Returns the names of the bundles that never have an SA, for the rules with `from_packet`
         of these SPDs. Any thread may call this method."""
-        names = (
-            without_sa(rule.bundle or "")
-            for rules in self.of(spds).values()
-            for rule in compress(rules, map(_FROM_PACKET, rules))
-        )
+        names = (name for rules in self.of(spds).values() for name in _without_sa(rules))
         return list(dict.fromkeys(names))
 
     def wanted(
@@ -120,8 +116,7 @@ class OperatorRules:
         """Returns the complete list: the generated rules, then these rules of the operator with
         those of instances. Raises TooManyBundlesError."""
         listed = tuple(rules)
-        populating = compress(listed, map(_FROM_PACKET, listed))
-        self._add_bundles(dict.fromkeys(without_sa(rule.bundle or "") for rule in populating))
+        self._add_bundles(_without_sa(listed))
         first = generated_rules(direction, self.own_addresses(spd))
         return self._complete((spd, direction), first, listed)
 
@@ -132,3 +127,9 @@ class OperatorRules:
         if not any(map(_FROM_PACKET, rules)):
             return generated + rules
         return (*generated, *with_instances(rules, name[1], self.instances))
+
+
+def _without_sa(rules: tuple[Rule, ...]) -> list[str]:
+    """Returns the names of the bundles without an SA that the rules with `from_packet` need."""
+    populating = compress(rules, map(_FROM_PACKET, rules))
+    return list(dict.fromkeys(without_sa(rule.bundle or "") for rule in populating))

@@ -288,27 +288,36 @@ impl Session {
         self.hub().send_error(self.id, error);
     }
 
-    /// Returns the packet in a packet-out of a client with full rights, without decoding it to a message. Returns
-    /// `None` for any other message.
+    /// Returns the packet in a packet-out, without decoding it to a message. Returns `None` for any other message.
     fn packet_of(&self, message: &Bytes) -> Option<Vec<u8>> {
         let pipeline = self.hub().running()?;
         let header = pipeline.schema.packet_out.as_ref()?;
-        let packet = packets::packet_out(header, message)?;
-        let has_cpu_port = self.service.control.device().config().cpu_port.is_some();
-        (has_cpu_port && self.hub().sends_all(self.id)).then_some(packet)
+        packets::packet_out(header, message)
     }
 
-    /// Sends packet-outs together, so that they wake a worker once. Reports those that find no room.
+    /// Sends the packet-outs of a client with full rights together, so that they wake a worker once. Reports those that
+    /// find no room. Decodes those of other clients, to check them one by one.
     fn send(&self, waiting: &mut PacketOuts) {
+        if waiting.is_empty() {
+            return;
+        }
         let device = self.service.control.device();
         let (messages, packets): (Vec<_>, Vec<_>) = waiting.drain(..).unzip();
-        let sent = device.packet_outs(packets);
+        let sends_all = device.config().cpu_port.is_some() && self.hub().sends_all(self.id);
+        let sent = if sends_all {
+            device.packet_outs(packets)
+        } else {
+            0
+        };
         for message in messages.into_iter().skip(sent) {
             if let Ok(StreamMessageRequest {
                 update: Some(RequestUpdate::Packet(packet)),
             }) = StreamMessageRequest::decode(message)
             {
-                self.refuse(queue_full(), packet);
+                match sends_all {
+                    true => self.refuse(queue_full(), packet),
+                    false => self.packet_out(packet),
+                }
             }
         }
     }

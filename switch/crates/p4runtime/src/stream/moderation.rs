@@ -26,6 +26,8 @@ pub(super) struct Moderation {
     rate: Rate,
     /// Created when the stream is busy for the first time. tokio's timers would last 1 to 2 ms.
     timer: Option<AsyncFd<OwnedFd>>,
+    /// Whether there was no timer. The stream then never waits.
+    has_failed: bool,
     is_waiting: bool,
 }
 
@@ -35,6 +37,7 @@ impl Moderation {
         Self {
             rate: Rate::new(Instant::now()),
             timer: None,
+            has_failed: false,
             is_waiting: false,
         }
     }
@@ -47,11 +50,14 @@ impl Moderation {
     /// Returns whether the stream waits for further packets. The task is woken when it no longer does. `is_empty`: all
     /// packets that have arrived are sent.
     pub(super) fn waits(&mut self, is_empty: bool, context: &mut Context<'_>) -> bool {
-        if !self.is_waiting && is_empty && self.rate.is_busy(Instant::now()) {
-            self.is_waiting = true;
-            if let Err(error) = self.start() {
-                tracing::warn!(%error, "no timer: each packet-in is sent at once");
-                self.is_waiting = false;
+        let may_begin = is_empty && !self.is_waiting && !self.has_failed;
+        if may_begin && self.rate.is_busy(Instant::now()) {
+            match self.start() {
+                Ok(()) => self.is_waiting = true,
+                Err(error) => {
+                    tracing::warn!(%error, "no timer: each packet-in is sent at once");
+                    self.has_failed = true;
+                }
             }
         }
         self.is_waiting = self.is_waiting && !self.has_expired(context);
@@ -161,16 +167,34 @@ mod tests {
     async fn a_busy_stream_waits_once_all_is_sent() {
         let mut moderation = Moderation::new();
         assert!(!waits(&mut moderation, true).await, "idle");
+        (0..1_000_000).for_each(|_| moderation.count());
+        assert!(!waits(&mut moderation, false).await, "more to send");
+        let began = Instant::now();
+        // tokio notices the timer's end only when this task yields, so no delay of the test ends the wait.
+        assert!(waits(&mut moderation, true).await);
+        assert!(waits(&mut moderation, false).await);
+        until_sending(&mut moderation).await;
+        assert!(began.elapsed() >= PAUSE);
+        assert!(!waits(&mut moderation, true).await, "no longer busy");
+    }
+
+    #[tokio::test]
+    async fn a_stream_waits_again() {
+        let mut moderation = Moderation::new();
         for _ in 0..3 {
-            moderation.rate = Rate::new(Instant::now());
-            (0..1000).for_each(|_| moderation.count());
-            assert!(!waits(&mut moderation, false).await, "more to send");
             let began = Instant::now();
-            assert!(waits(&mut moderation, true).await);
-            assert!(waits(&mut moderation, false).await, "not over yet");
+            (0..1_000_000).for_each(|_| moderation.count());
+            waits(&mut moderation, true).await;
             until_sending(&mut moderation).await;
             assert!(began.elapsed() >= PAUSE);
-            assert!(!waits(&mut moderation, true).await, "no longer busy");
         }
+    }
+
+    #[tokio::test]
+    async fn without_a_timer_a_stream_never_waits() {
+        let mut moderation = Moderation::new();
+        moderation.has_failed = true;
+        (0..1_000_000).for_each(|_| moderation.count());
+        assert!(!waits(&mut moderation, true).await);
     }
 }
