@@ -22,6 +22,16 @@ FLOW_BYTES = 100
 """Size of each packet that a flow's counter counts."""
 
 
+class FakePart:
+    """Holds a part of a read, like the native `ReadPart`."""
+
+    def __init__(self, response: bytes) -> None:
+        self._response = response
+
+    def take(self) -> bytes:
+        return self._response
+
+
 class FakeClient:
     def __init__(
         self,
@@ -132,7 +142,7 @@ class FakeClient:
             return
         for start in range(0, len(found), 5):
             response = p4r.ReadResponse(entities=found[start : start + 5])
-            self._emit(("read_part", token, response.SerializeToString()))
+            self._emit(("read_part", token, FakePart(response.SerializeToString())))
         self._emit(("read_done", token, 0, ""))
 
     def _found(self, wanted: p4r.ReadRequest) -> list[p4r.Entity] | None:

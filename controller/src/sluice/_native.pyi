@@ -47,7 +47,7 @@ P4RuntimeEvent: TypeAlias = (
     | tuple[Literal["idle_timeout"], bytes]
     | tuple[Literal["stream_error"], bytes]
     | tuple[Literal["write_done"], int, int, str, list[_Status]]
-    | tuple[Literal["read_part"], int, bytes]
+    | tuple[Literal["read_part"], int, ReadPart]
     | tuple[Literal["read_done"], int, int, str]
     | tuple[Literal["pipeline_done"], int, int, str, bytes]
     | tuple[Literal["capabilities"], int, int, str, bytes]
@@ -71,8 +71,7 @@ P4RuntimeEvent: TypeAlias = (
                                       code 0: all updates are applied, errors is [];
                                       otherwise errors has one (code, message) for each update,
                                       in order, or is [] if the switch sent none
-    ("read_part", token, ReadResponse)
-                                      serialized; any number of these, then read_done
+    ("read_part", token, part)        any number of these, then read_done
     ("read_done", token, code, message)
     ("pipeline_done", token, code, message, response)
                                       answer to set_pipeline or get_pipeline
@@ -315,6 +314,16 @@ class PuntQueue:
 
     def take(self, limit: int) -> list[PuntedPacket | FirstPacket]:
         """Removes and returns at most `limit` packets."""
+
+@final
+class ReadPart:
+    """Holds a part of a read. A read receives only a few parts that are not taken yet."""
+
+    def take(self) -> bytes:
+        """Returns the serialized ReadResponse. The read may then receive another part.
+
+        Raises ValueError if the part was taken already.
+        """
 
 @final
 class P4RuntimeClient:

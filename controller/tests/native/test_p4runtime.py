@@ -21,6 +21,10 @@ from sluice._native import P4RuntimeClient
 PACKET_IN = [(1, 16), (2, 9), (3, 32)]
 PACKET_OUT = [(1, 8), (2, 16), (7, 128)]
 
+READ_PARTS = 4
+"""Limit of a read's parts that are not taken (`READ_PARTS` in session.rs)."""
+PARTS = 10
+
 
 @pytest.fixture
 def switch() -> Iterator[FakeSwitch]:
@@ -292,9 +296,28 @@ class TestRead:
         client.read(7, p4r.ReadRequest(device_id=1).SerializeToString())
         for number in range(200):
             event = events.until(named("read_part"))
-            entity = p4r.ReadResponse.FromString(event[2]).entities[0]
+            entity = p4r.ReadResponse.FromString(event[2].take()).entities[0]
             assert (event[1], entity.table_entry.priority) == (7, number)
         assert events.until(named("read_done")) == ("read_done", 7, 0, "")
+
+    def test_a_read_waits_until_its_parts_are_taken(
+        self, switch: FakeSwitch, client: P4RuntimeClient, events: Drain[Any]
+    ) -> None:
+        switch.read_parts = lambda _: iter([p4r.ReadResponse()] * PARTS)
+        client.read(7, b"")
+        held = [events.until(named("read_part", 7))[2] for _ in range(READ_PARTS)]
+        # Another read of as many parts ends, and no further part of the first has arrived.
+        client.read(8, b"")
+        while (event := events.until(lambda _: True)) != ("read_done", 8, 0, ""):
+            assert event[:2] == ("read_part", 8)
+            event[2].take()
+        for part in held:
+            part.take()
+        for _ in range(PARTS - READ_PARTS):
+            events.until(named("read_part", 7))[2].take()
+        assert events.until(named("read_done")) == ("read_done", 7, 0, "")
+        with pytest.raises(ValueError, match="taken already"):
+            held[0].take()
 
     def test_a_held_back_read_does_not_hold_back_packet_ins(
         self, switch: FakeSwitch, client: P4RuntimeClient
@@ -313,14 +336,19 @@ class TestRead:
             client.read(token, b"")
         for _ in range(64):
             assert produced.acquire(timeout=DEADLINE)
-        # The test has polled no events, so the reads block now or soon. A packet-in must still
-        # arrive.
+        # The test has taken no part, so the reads block now or soon. A packet-in must still arrive.
         switch.responses.put(whole_packet_in(b"still here"))
         wait_until(lambda: client.stats()["packet_in"] == 1, DEADLINE)
         events: Drain[Any] = Drain(client, slice_size=16)
         events.until(named("packet_in"))
-        for _ in range(8):
-            assert events.until(named("read_done"))[2] == 0
+        reads = set(range(8))
+        while reads:
+            event = events.until(lambda _: True)
+            if event[0] == "read_part":
+                event[2].take()
+            else:
+                assert event[0] == "read_done" and event[2] == 0
+                reads.remove(event[1])
 
 
 class TestEnd:

@@ -42,7 +42,8 @@ pub enum Event {
     Packets(Vec<PacketIn>),
     /// A serialized notification.
     Notification(Notification, Bytes),
-    /// Part of the answer to a read. Further parts may follow. The permit limits the number of queued parts.
+    /// Part of the answer to a read. Further parts may follow. The permit is held until the part is
+    /// taken.
     ReadPart(u64, Bytes, OwnedSemaphorePermit),
     /// The answer to a request. The number is Python's token.
     Answer(u64, Answer),

@@ -9,9 +9,9 @@
 //!
 //! The session ends when the client or the switch ends the stream. A session never reconnects.
 //!
-//! If Python is too slow, reads slow down. Each queued part of a read holds a permit. While no
-//! permit is free, HTTP/2 flow control stops the switch. All stopped reads together cannot fill the
-//! connection's window, so packet-ins still pass.
+//! A read runs at the pace of its consumer. Each received part holds a permit of its read until the
+//! consumer takes the part. While no permit is free, HTTP/2 flow control stops the switch. All
+//! stopped reads together cannot fill the connection's window, so packet-ins still pass.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::uri::PathAndQuery;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_stream::Stream;
@@ -58,6 +58,9 @@ const MESSAGE_LIMIT: usize = 256 * 1024 * 1024;
 const METADATA_LIMIT: u32 = 16 * 1024 * 1024;
 /// Limit of concurrent reads.
 const READS: usize = 8;
+/// Limit of a read's parts that are received and not yet taken. sluice-switch encodes a part just
+/// before it sends it, so a slow audit spreads the switch's work over time.
+const READ_PARTS: usize = 4;
 /// Largest number of punted packets that are queued for Python together.
 const PUNTS: usize = 64;
 const STREAM_WINDOW: u32 = 1024 * 1024;
@@ -313,7 +316,7 @@ async fn answer_read(shared: &Shared, channel: Channel, call: Call) {
 }
 
 /// Runs a read and queues its parts. The request timeout does not include the time spent waiting
-/// for Python.
+/// for the consumer.
 async fn read(shared: &Shared, channel: Channel, number: u64, message: Bytes) -> Result<(), Code> {
     let path = Method::Read.path();
     let start = async {
@@ -324,9 +327,10 @@ async fn read(shared: &Shared, channel: Channel, number: u64, message: Bytes) ->
             .await
     };
     let mut parts = within(shared, start).await?.into_inner();
+    let permits = Arc::new(Semaphore::new(READ_PARTS));
     loop {
         // This error cannot occur, because the semaphore is never closed.
-        let Ok(permit) = Arc::clone(&shared.read_parts).acquire_owned().await else {
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
             return Ok(());
         };
         match within(shared, parts.message()).await? {

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Holds the state that a session shares with the client's handle and with the fast path.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-
-use tokio::sync::Semaphore;
 
 use super::inbox::{Counters, Inbox};
 use super::inlet::Inlet;
 use crate::mailbox::Mailbox;
-
-/// Limit of read parts that are queued for Python.
-const READ_PARTS: usize = 64;
 
 /// State that the session shares with the client's handle.
 #[derive(Debug)]
@@ -21,7 +15,6 @@ pub(super) struct Shared {
     pub(super) request_timeout: Duration,
     pub(super) mailbox: Mailbox<Inbox>,
     pub(super) counters: Counters,
-    pub(super) read_parts: Arc<Semaphore>,
     pub(super) fast_path: Option<Inlet>,
     /// True after the end of the session. The fast path then stops sending.
     ended: AtomicBool,
@@ -39,7 +32,6 @@ impl Shared {
             request_timeout,
             mailbox,
             counters: Counters::default(),
-            read_parts: Arc::new(Semaphore::new(READ_PARTS)),
             fast_path,
             ended: AtomicBool::new(false),
         }

@@ -24,6 +24,7 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<p4runtime::P4RuntimeClient>()?;
+    module.add_class::<p4runtime::ReadPart>()?;
     module.add_class::<tap::TapSet>()?;
     module.add_class::<punts::PuntQueue>()?;
     module.add_class::<punts::FirstPacket>()?;

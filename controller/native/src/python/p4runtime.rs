@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Implements the Python class `P4RuntimeClient`.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyList, PySequence, PyTuple};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::errors::client_error;
 use super::fast_path::FastPath;
@@ -249,6 +250,20 @@ fn layout(fields: Vec<(u32, u32)>) -> PyResult<Layout> {
     Layout::new(fields).map_err(|error| client_error(ClientError::Metadata(error)))
 }
 
+/// A received part of a read, until Python takes it.
+#[pyclass(module = "sluice._native", frozen)]
+pub(super) struct ReadPart(Mutex<Option<(Bytes, OwnedSemaphorePermit)>>);
+
+#[pymethods]
+impl ReadPart {
+    fn take<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (part, _permit) =
+            held.ok_or_else(|| PyValueError::new_err("this part was taken already"))?;
+        Ok(PyBytes::new(py, &part))
+    }
+}
+
 fn event_tuple(py: Python<'_>, event: Event) -> PyResult<Bound<'_, PyTuple>> {
     match event {
         Event::Connected => ("connected",).into_pyobject(py),
@@ -265,8 +280,9 @@ fn event_tuple(py: Python<'_>, event: Event) -> PyResult<Bound<'_, PyTuple>> {
             };
             (name, PyBytes::new(py, &message)).into_pyobject(py)
         }
-        Event::ReadPart(token, part, _permit) => {
-            ("read_part", token, PyBytes::new(py, &part)).into_pyobject(py)
+        Event::ReadPart(token, part, permit) => {
+            let part = ReadPart(Mutex::new(Some((part, permit))));
+            ("read_part", token, part).into_pyobject(py)
         }
         Event::Answer(token, answer) => answer_tuple(py, token, answer),
         Event::Closed((code, message)) => ("closed", code, message).into_pyobject(py),

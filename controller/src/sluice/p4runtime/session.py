@@ -23,7 +23,7 @@ from sluice.p4runtime.election import LARGEST, ElectionId, above, is_question
 from sluice.p4runtime.messages import RequestFactory
 
 if TYPE_CHECKING:
-    from sluice._native import P4RuntimeEvent
+    from sluice._native import P4RuntimeEvent, ReadPart
 
 POLL_SLICE = 512
 """Limit of events taken from the client in one iteration of the loop."""
@@ -134,7 +134,7 @@ class Session:
         self._token = 0
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._posted: dict[int, tuple[int, Callable[[WriteOutcome], None]]] = {}
-        self._parts: dict[int, asyncio.Queue[bytes | None]] = {}
+        self._parts: dict[int, asyncio.Queue[ReadPart | None]] = {}
         self._primary = asyncio.Event()
         self._takes_packets = False
         self.closed: asyncio.Future[P4RuntimeError] = self._loop.create_future()
@@ -304,7 +304,10 @@ class Session:
             yield _entities_of(part)
 
     async def read_parts(self, entities: list[p4r.Entity]) -> AsyncIterator[bytes]:
-        """Yields the same entities as `read`, as encoded ReadResponses."""
+        """Yields the same entities as `read`, as encoded ReadResponses.
+
+        The switch is read only as fast as the caller takes the parts.
+        """
         token, answer = self._expect()
         parts = self._parts[token] = asyncio.Queue()
         answer.add_done_callback(lambda _: parts.put_nowait(None))
@@ -312,7 +315,7 @@ class Session:
             with ended:
                 self._client.read(token, self._requests.read(entities))
             while (part := await parts.get()) is not None:
-                yield part
+                yield part.take()
             await answer
         finally:
             del self._parts[token]
@@ -409,7 +412,7 @@ class Session:
         else:
             answer.set_exception(P4RuntimeError(code, message))
 
-    def _add_part(self, token: int, part: bytes) -> None:
+    def _add_part(self, token: int, part: ReadPart) -> None:
         if token in self._parts:
             self._parts[token].put_nowait(part)
 

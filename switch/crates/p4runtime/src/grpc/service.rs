@@ -33,8 +33,10 @@ use crate::stream::packets;
 /// The version of the specification that this server implements.
 pub(crate) const API_VERSION: &str = "1.5.0";
 
-/// Size in bytes at which a read response is sent, well below the limit of clients (4 MB).
-const READ_CHUNK: usize = 512 * 1024;
+/// Size in bytes at which a read response is sent. Packet-ins wait while a response is built, and behind its bytes on
+/// the connection, so responses are short. glibc also serves short buffers from its heap. For long ones, the kernel
+/// would clear new pages again and again.
+const READ_CHUNK: usize = 32 * 1024;
 
 /// Largest number of reads in flight. Each read holds its result until the client has taken it.
 const MAX_READS: usize = 64;
@@ -176,6 +178,7 @@ async fn send_reading(
             if sender.send(Ok(std::mem::take(&mut chunk))).await.is_err() {
                 return;
             }
+            tokio::task::yield_now().await; // to packet-ins and packet-outs
         }
     }
     if !chunk.entities.is_empty() && sender.send(Ok(chunk)).await.is_err() {
