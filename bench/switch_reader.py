@@ -20,8 +20,8 @@ from sluice_testkit.wait import wait_until
 
 OPTIONS = [
     ("grpc.max_receive_message_length", -1),
-    # By default, the authority is the escaped path of a Unix socket, which the switch's HTTP/2
-    # library refuses.
+    # By default, gRPC sends the path of a Unix socket as the :authority header, which the switch's
+    # HTTP/2 library refuses.
     ("grpc.default_authority", "localhost"),
 ]
 
