@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the control flow_cache: the outbound SPD list applies to all packets that are about to
-leave, whatever their origin.
+leave: forwarded, decrypted, or from this router.
 """
 
 from collections.abc import Mapping
