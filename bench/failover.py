@@ -220,7 +220,7 @@ def measure(setting: FailoverSetting, runs: int) -> dict[str, list[float]]:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """Returns the smallest value that this share of all values does not exceed."""
+    """Returns a percentile: the fraction `share` of all values is at most this value."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 

@@ -73,7 +73,7 @@ class Entries:
     marks: Sequence[bytes]
     values: Sequence[Sequence[bytes]]
     lengths: Sequence[int] | None = None
-    modified: Sequence[Sequence[bytes]] | None = None  # values that a MODIFY sets
+    modified: Sequence[Sequence[bytes]] | None = None  # values for MODIFY, if they differ
 
     def encoded(self, kind: str, part: slice) -> bytes:
         """Returns the encoded updates of one kind (INSERT, MODIFY or DELETE) for a part of the

@@ -41,7 +41,9 @@ LISTS = (
 
 @pytest.fixture
 def pairs(sites: Sites) -> Iterator[ExitStack]:
-    """Adds addresses and rules; removes them, and the SAs on the stack, after the test."""
+    """Adds addresses and rules. After the test, removes them, and the SAs that the test has
+    registered with the yielded ExitStack.
+    """
     with ExitStack() as stack:
         for host, end in (("h1", 0), ("h3", 1)):
             place = sites.network.hosts[host].namespace
