@@ -76,8 +76,9 @@ RuleText = Mapping[str, Any]
 
 
 def rules_of(number: int) -> list[RuleText]:
-    """Returns rules of which the flows match one in a hundred, spread over the list. The last rule
-    matches everything."""
+    """Returns the rules of the list. One rule in a hundred matches some of the flows. The last rule
+    matches everything.
+    """
     others: list[RuleText] = [
         {
             "name": f"rule-{i}",
@@ -139,7 +140,9 @@ class OrderedList:
 
 
 class EditResult(NamedTuple):
-    """Holds what a change did to the flows. Packets are those from the request to the end."""
+    """Holds the effect of a change on the flows. Packets are counted from the request to the end of
+    the measurement.
+    """
 
     hit_rate: float
     misses: int

@@ -465,7 +465,8 @@ def highest(case: BenchCase, target: str) -> float:
 
 
 def measure_fairness(floods: Mapping[str, float], seconds: float, rounds: int) -> list[BenchCase]:
-    """Measures `OTHERS` hosts alone and beside a host that opens `floods` flows a second.
+    """Measures the first packets of `OTHERS` hosts: alone, and while another host opens `floods`
+    flows a second.
 
     `floods` has a rate for each target.
     """

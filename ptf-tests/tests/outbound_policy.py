@@ -335,7 +335,9 @@ def deep_chains_under_an_outbound_list(router: Router) -> None:
 
 @ptf_test
 def deep_chains_under_an_inbound_list(router: Router) -> None:
-    """The inbound list applies to packets with too many headers before other checks of options."""
+    """If an inbound list applies, a packet with too many headers is punted for a search of this
+    list, before the pipeline punts it for a check of its options.
+    """
     policy = Policy(router)
     policy.guard(A, IN)
     asked = {"list_id": IN.id, "generation": IN.generation}

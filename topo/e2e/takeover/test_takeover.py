@@ -82,8 +82,7 @@ def test_kernel_forwards_at_once_after_a_kill(router: KernelRouter, process: str
 
 
 def test_takeover_begins_again_after_a_killed_supervisor(router: KernelRouter) -> None:
-    """A killed supervisor leaves files and filters behind. They do not disturb the next takeover.
-    """
+    """A killed supervisor leaves files and filters behind. They do not disturb a new takeover."""
     router.up()
     router.kill("supervisor")
     router.wait_for_end()
