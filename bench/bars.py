@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Defines the bars of each benchmark, and compares results with the bars.
 
-A bar is a value that a benchmark must reach. The worst case of the benchmark counts. If a peer
-could not be measured, the bars against that peer are not met.
+A bar is a value that a benchmark must reach. If it applies to several cases, the worst case must
+reach it. If a peer could not be measured, the bars that compare with this peer are not met.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 class ComparisonBar:
     """Holds the lowest allowed ratio of Sluice's result to that of a peer.
 
-    Applies to all cases of the benchmark, or only to the cases of one kind or size.
+    The bar applies to all cases of the benchmark, or only to the cases of one kind or size.
     """
 
     peer: str
@@ -36,7 +36,7 @@ class ComparisonBar:
 class RateBar:
     """Holds the lowest allowed value of Sluice's own result.
 
-    Applies to all cases of the benchmark, or only to the cases of one kind.
+    The bar applies to all cases of the benchmark, or only to the cases of one kind.
     """
 
     least: float

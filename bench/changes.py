@@ -46,7 +46,7 @@ class SwitchReader:
     def __init__(self, address: str, device_id: int):
         self._schema = Schema.load(where.pipeline())
         self._device_id = device_id
-        options = [("grpc.default_authority", "localhost")]  # a socket's path is not valid
+        options = [("grpc.default_authority", "localhost")]  # the default, the path, is not valid
         channel = grpc.insecure_channel(address, options=options)
         self._stub = p4runtime_pb2_grpc.P4RuntimeStub(channel)
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures CPU time (user and system) of the processes that take part in forwarding.
 
-The kernel charges its work for a packet to the process that runs at that moment. On the way into
-the switch this is the sender; on the way out it is the switch. Under load, ksoftirqd does part of
-the work. The meter adds up these processes and no others.
+The kernel charges its work for a packet to the process that runs at that moment. When a packet
+enters the switch, this is the sender; when it leaves the switch, it is the switch. Under load,
+ksoftirqd does part of the work. The meter adds up the CPU time of these processes only.
 
-The sender (sluice-traffic) is a child of this process. Its time counts once it has ended.
+The sender (sluice-traffic) is a child of this process. The meter includes its time only after it
+has ended.
 """
 
 from __future__ import annotations

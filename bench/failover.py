@@ -3,18 +3,18 @@
 
     python -m bench.failover [--runs N] [--routes N] [--few N] [--look]
 
-100,000 BGP routes have one next hop, which is reached over eight ports. zebra resolves the next
-hop, so all routes share a group of eight legs. 512 flows with 4,000 packets per second together use
-all legs. In each run one leg fails; the runs use the ports in turn:
+100,000 BGP routes have one next hop, which zebra resolves over eight ports. So all routes share a
+group of eight next hops, called legs here. 512 flows with 4,000 packets per second together use all
+legs. In each run one leg fails; the runs use the ports in turn:
 
     link        the port's link goes down
     neighbour   the gateway drops all packets while its link stays up, and at the same moment
                 the kernel sets the neighbour to FAILED
 
-A run's value is the time from the failure to the departure of the last lost packet. The same runs
-with few routes show that the value does not depend on the number of routes. A third case uses FRR's
-next-hop groups over FPM. Between two runs the leg is restored, and the benchmark waits until zebra
-and the switch have no pending updates.
+A run's value is the time from the failure until the last lost packet was sent. A second case has
+few routes; it shows that the value does not depend on the number of routes. In a third case, zebra
+sends next-hop groups over FPM. Between two runs the leg is restored, and the benchmark waits until
+zebra and the switch have no pending updates.
 
 With `--look`, or with other numbers of runs or routes, no results are written.
 """
@@ -220,7 +220,7 @@ def measure(setting: FailoverSetting, runs: int) -> dict[str, list[float]]:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """Returns the smallest value that this share of all values does not exceed."""
+    """Returns a percentile: the fraction `share` of all values is at most this value."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 

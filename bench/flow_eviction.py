@@ -4,12 +4,13 @@
     python -m bench.flow_eviction [--rounds N] [--size N] [--no-switch] [--look]
 
 `bench.flow_simulation` runs the controller's own flow cache and a true LRU cache with the same
-packets. Rates are such that LRU has some 10,000 new flows (misses) a second. The largest
-case has 1,048,576 flows; the smaller ones show that size and exponent do not matter.
+packets. The packet rates are such that LRU has some 10,000 new flows (misses) a second. In the
+largest case, the cache holds 1,048,576 flows. Smaller cases show that the difference between the
+two hit rates hardly depends on the cache's size and the trace's exponent.
 
-Beside the simulation, a real switch and controller get packets from sluice-traffic, with a smaller
-cache and a lower rate. The hit rate is that of the switch's counters. Its peer is a true LRU cache
-that takes the same frames from the link. The controller's CPU time is measured too.
+A second measurement uses a real switch and controller, which get packets from sluice-traffic. The
+cache is smaller and the rate is lower. The hit rate is computed from the switch's counters. The
+peer is a true LRU cache that gets the same frames. The controller's CPU time is measured too.
 
 A case is measured by `--rounds` seeds; the largest one by a single seed. With `--look` or another
 `--size` of the largest case, no results are written. `--no-switch` leaves out the real switch.
@@ -71,8 +72,8 @@ class RealResult(NamedTuple):
 
 def simulated(trace: Trace, seeds: int) -> tuple[BenchCase, list[SimulationResult]]:
     """Simulates a trace with several seeds."""
-    # The cache is filled once and then replaced twice before the measurement. The measurement
-    # replaces it once more.
+    # Before the measurement, the cache is filled, and then all its flows are replaced twice. During
+    # the measurement, they are replaced once more.
     turnover = trace.size / 10_000
     warmup, seconds = 2 * turnover, max(turnover, 10.0)
     found, start = [], time.process_time()

@@ -7,15 +7,15 @@ A real switch and controller have a list of 10,000 rules and 100,000 flows in th
 sluice-traffic uses all flows in turn, one rule changes. The changes are
 
     add, delete    `spd add` and `spd delete` of a rule that no flow matches
-    edit           `spd commit` of the list in which one such rule is different
+    edit           `spd commit` of a list that differs in one rule, which no flow matches
     related add    `spd add` of a rule that changes the verdict of 1,000 flows
     related delete `spd delete` of that rule
-    clear          `flow-cache clear`, which retires all flows by a new epoch
+    clear          `flow-cache clear`, which makes all flows invalid by a new epoch
 
-The switch's counters give the packets after the commit that found their flow. Each flow has at
-least one of these packets. The benchmark then reads all flows from the switch, and compares their
-verdicts with a plain search of the ordered rules. Exactly the flows whose verdict changes must have
-been deleted, and `spd diff` must name them beforehand.
+After the commit, each flow gets at least one packet. The switch's counters show how many packets
+found their flow in the cache. The benchmark then reads all flows from the switch, and compares
+their verdicts with a plain search of the ordered rules. Exactly the flows whose verdict changes
+must have been deleted, and `spd diff` must name them beforehand.
 
 With `--look` or other numbers, no results are written.
 """
@@ -76,8 +76,9 @@ RuleText = Mapping[str, Any]
 
 
 def rules_of(number: int) -> list[RuleText]:
-    """Returns rules of which the flows match one in a hundred, spread over the list. The last rule
-    matches everything."""
+    """Returns the rules of the list. One rule in a hundred matches some of the flows. The last rule
+    matches everything.
+    """
     others: list[RuleText] = [
         {
             "name": f"rule-{i}",
@@ -111,8 +112,9 @@ class OrderedList:
     def verdicts(self, flows: Iterable[FlowSlot]) -> dict[FlowSlot, Rule]:
         """Returns the first rule that matches each flow, by trying each rule in turn.
 
-        Flows of the same addresses are tried together: if a rule without its ports does not match,
-        it matches none of them.
+        To save time, flows with the same addresses are grouped. Flows of one group differ in their
+        ports only. So a rule that does not match one of them even without its ports is skipped for
+        the whole group.
         """
         pending: dict[tuple[bytes, bytes], list[tuple[FlowSlot, Selectors]]] = defaultdict(list)
         for slot in flows:
@@ -138,7 +140,9 @@ class OrderedList:
 
 
 class EditResult(NamedTuple):
-    """Holds what a change did to the flows. Packets are those from the request to the end."""
+    """Holds the effect of a change on the flows. Packets are counted from the request to the end of
+    the measurement.
+    """
 
     hit_rate: float
     misses: int
@@ -146,18 +150,18 @@ class EditResult(NamedTuple):
     differ: int  # flows whose verdict is another one than before
     wrong: int  # valid flows whose verdict is not that of the ordered search
     seconds: float  # from request to answer
-    cpu_seconds: float  # the controller's, meanwhile
+    cpu_seconds: float  # CPU time of the controller from request to answer
     kept_epoch: bool
 
     @property
     def kept(self) -> float:
-        """Share of the flows that had no miss, if each flow had at most one."""
+        """Lower bound of the share of flows that had no miss: assumes one miss per flow."""
         return max(0.0, 1 - self.misses / FLOWS)
 
 
 @dataclass(frozen=True)
 class Edit:
-    """Describes a change. `ask` makes the request; `expected` changes the expected rules."""
+    """Describes a change. `ask` makes the request; `expected` returns the rules after it."""
 
     name: str
     kind: str
@@ -289,7 +293,7 @@ class Bench:
         return self._router.counters("flow_invalidation").get("flows that a commit deleted", 0)
 
     def _wrong(self, flows: Mapping[FlowSlot, FlowVerdict]) -> int:
-        """Returns how many valid flows have another verdict than the ordered search gives."""
+        """Returns the number of flows whose verdict differs from that of the ordered search."""
         numbered = self._router.rules()
         assert [name for _, name in numbered] == [one["name"] for one in self._rules.texts]
         ids = {name: identifier for identifier, name in numbered}

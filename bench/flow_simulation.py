@@ -57,7 +57,7 @@ class Trace(NamedTuple):
 
     @property
     def numbers(self) -> int:
-        """Upper bound of the numbers of flows: the population, and flows with a single packet."""
+        """Upper bound of flow numbers: the population first, then flows with a single packet."""
         return self.population + (4 * self.size if self.single else 0)
 
     @property
@@ -203,7 +203,8 @@ def packets(trace: Trace, seed: int) -> Iterator[list[int]]:
     zipf_packets, single_packets = round(trace.rate * SLICE), round(trace.single * SLICE)
     while True:
         following = list(islice(source, zipf_packets))
-        # A number is used again only after both caches have evicted its flow long ago.
+        # The numbers of single-packet flows repeat, but only long after both caches have evicted
+        # the earlier flow with the same number.
         ends = single + single_packets
         following += range(single, ends)
         single = ends if ends < trace.numbers - single_packets else trace.population

@@ -43,7 +43,7 @@ OURS, PEER = "sluice-switch", "bmv2"
 GRPC_PORTS = {OURS: 9560, PEER: 9559}
 STEADY = 8_000.0
 BURST = 8
-LEAST_DELIVERED = 0.99  # of a steady load; a lower share is reported
+LEAST_DELIVERED = 0.99  # share of a steady load that must arrive; a lower share is reported
 ROUTES = 10_000
 WARM_UP_SECONDS = 0.3
 

@@ -54,10 +54,10 @@ MOST_LOST, LONGEST_P99_US = 0.001, 50_000.0
 COARSE, FINE = 1.25, 1.06  # steps of the search
 MOST_TRIALS = 5  # attempts at one rate
 LOWEST, HIGHEST = 50.0, 400_000.0
-EASY_RATE = 500.0  # first packets per second when CPU time is measured
+EASY_RATE = 500.0  # first packets per second of the CPU time measurement at a low rate
 LATENCY_LIMIT_US = 5_000.0  # bar of the 99th percentile at half of the highest rate
-OTHERS, OTHERS_RATE = 50, 500.0  # hosts beside one that opens many flows; their new flows a second
-FLOOD = 2.0  # flows that this host opens, as a multiple of the highest rate
+OTHERS, OTHERS_RATE = 50, 500.0  # hosts beside the flooding host; their new flows a second in all
+FLOOD = 2.0  # new flows a second of the flooding host, as a multiple of the highest rate
 FEW_RULES, MANY_RULES = 10, 1000
 SOURCE_PORTS = 60_000
 # Sizes of the flow caches of the SPDs. The pipeline's tables hold 1,048,576 flows.
@@ -185,7 +185,7 @@ class Router:
         return self._measure(workload, words, rate)
 
     def flood(self, rate: float, seconds: float) -> tuple[Trial, Trial]:
-        """Measures the first packets of `OTHERS` hosts alone, and beside a host that floods.
+        """Measures the first packets of `OTHERS` hosts: alone, and while another host floods.
 
         All hosts send into the same port. The flood leaves by another port than the others'
         packets, so that the receiver counts only the others.
@@ -465,7 +465,8 @@ def highest(case: BenchCase, target: str) -> float:
 
 
 def measure_fairness(floods: Mapping[str, float], seconds: float, rounds: int) -> list[BenchCase]:
-    """Measures `OTHERS` hosts alone and beside a host that opens `floods` flows a second.
+    """Measures the first packets of `OTHERS` hosts: alone, and while another host opens `floods`
+    flows a second.
 
     `floods` has a rate for each target.
     """

@@ -3,9 +3,9 @@
 
     python -m bench.plot [NAME ...]
 
-Each case is a group of bars, one for Sluice and one for each peer. The scale is logarithmic, since
-peers differ by powers of ten. The result `spd-cache` is drawn as lines over the position of the
-matching rule, beside the figures that VPP published.
+Each case is a group of bars, one for Sluice and one for each peer. The scale is logarithmic,
+because peers differ by powers of ten. The result `spd-cache` is drawn as lines over the position of
+the matching rule, together with the figures that VPP has published.
 """
 
 from __future__ import annotations

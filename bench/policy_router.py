@@ -37,7 +37,7 @@ def configuration(
     flow_cache: Mapping[str, Any],
     mode: str,
 ) -> dict[str, Any]:
-    """Returns the configuration of the router. `mode` is that of the SPD."""
+    """Returns the configuration of the router. `mode` is the mode of the SPD."""
     lists = {"inbound": INBOUND, "outbound": [dict(rule) for rule in outbound]}
     switch = {"target": "sluice-switch", "address": address}
     return {

@@ -9,9 +9,9 @@ generates the others with the distribution of that table. The routes pass bgpd, 
 controller and P4Runtime. The packets of the BGP session itself pass the switch and the controller.
 The benchmark measures:
 
-    load        routes per second, from the first update to the switch's last acknowledgement;
-                the peer `null-fpm` is the same router, whose zebra sends to a server that
-                drops all routes; both are measured in turn
+    load        routes per second, from the first update to the switch's last acknowledgement.
+                The peer `null-fpm` is the same router, but its zebra sends to a server that
+                drops all routes. Sluice and the peer are measured in turn
     withdrawal  the same for the withdrawal of all routes
     memory      resident bytes of the controller per route, after the load and after its restart
     changes     at 10,000 changes per second: time from an update to the change in the switch
@@ -20,7 +20,8 @@ The benchmark measures:
     switch      restart with a full table: seconds until a packet passes between connected
                 hosts, and until the whole table is installed
 
-With `--look`, only one round is measured. No results are written then, nor with other table sizes.
+With `--look`, only one round is measured. With `--look` or other table sizes, no results are
+written.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ FULL = (1_000_000, 200_000)
 GATEWAYS = 200
 NULL_PORT = 2621
 DEADLINE = 600.0
-QUIET = 3.0  # pause in seconds that ends a table for the null reader
+QUIET = 3.0  # seconds without data after which `NullFpm` counts a table as complete
 NULL = "null-fpm"
 LIMITS = {
     "bytes": 500.0,
@@ -126,7 +127,7 @@ class Bench:
         """Returns how many routes the controller has when the full table is loaded."""
         return self.own + len(self.work.table)
 
-    # -- load and withdrawal, compared with the null reader
+    # -- load and withdrawal, compared with `NullFpm`
 
     def throughput(self, rounds: int) -> None:
         """Measures load and withdrawal in turn with the controller and with the server that drops

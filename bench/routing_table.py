@@ -71,10 +71,8 @@ def table(ipv4: int, ipv6: int) -> Table:
 
 
 def routable(prefix: Prefix) -> bool:
-    """Returns whether routers forward to the prefix, and the prefix does not overlap the lab's
-    networks.
-
-    The lab's networks are 10.0.0.0/8 and 2001:db8::/32.
+    """Returns whether the prefix can be a route of the benchmark: routers forward to it, and it is
+    outside of the lab's networks (10.0.0.0/8 and 2001:db8::/32).
     """
     address, length = prefix
     if len(address) == 4:

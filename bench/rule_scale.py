@@ -7,18 +7,19 @@ A real switch and controller run for each number of rules (10,000 and 1,000,000)
 
     load         `sluice spd commit` of a file of rules
     add          `spd add` of a rule that no flow matches, at different positions in the list,
-                 while flows in the cache are in use: half of them by the command, half by the API
+                 while flows in the cache are in use. Half of the rules are added by the command,
+                 half by the API
     restart      a start of the controller with the committed rules
     first start  a start of a controller whose configuration names the file
 
-The times of `load` and `add` end when the switch has acknowledged the change. The audit log has
-this time. They are measured from the start of the command, or from the time at which the request
-is sent. Afterwards, `load` still analyses the rules for warnings.
+The times of `load` and `add` begin at the start of the command, or when the request is sent. They
+end when the switch has acknowledged the change, which the audit log records. Afterwards, `load`
+still analyses the rules for warnings.
 
-`stall` is the longest time for which the controller answered no other request during a step. This
-includes the time in which other programs used the processor. So beside the wall-clock times, the
-results have the CPU time of controller, switch and command, and the load average. With `--look` or
-other numbers, no results are written.
+`stall` is the longest time for which the controller answered no other request during a step. If
+other programs use the processor, `stall` and all other times are longer. So the results also have
+the CPU time of controller, switch and command, and the load average. With `--look` or other
+numbers, no results are written.
 """
 
 from __future__ import annotations
@@ -121,9 +122,9 @@ class Results:
 
 
 class StallMeter:
-    """Measures how long a client has to wait for a small answer at most.
+    """Measures the longest time for which a client waits for a small answer.
 
-    The client asks again and again while the `with` block runs.
+    The client sends one request after the other while the `with` block runs.
     """
 
     def __init__(self, path: Path) -> None:
@@ -161,7 +162,7 @@ def largest_memory(pid: int) -> int:
 
 
 def reset_memory(pid: int) -> None:
-    """Records the largest resident memory of a process anew."""
+    """Resets the kernel's record of a process's largest resident memory (VmHWM)."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 

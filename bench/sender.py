@@ -3,8 +3,9 @@
 
     python -m bench.sender INTERFACE CAPTURE
 
-For each input line "RATE SECONDS", the program sends frames, then prints how many it has sent. It
-begins with the frame after the last one of the previous line. Frames are sent in bursts of eight.
+For each input line "RATE SECONDS", the program sends frames, then prints how many it has sent. The
+frames of a line continue where those of the previous line ended. Frames are sent in bursts of
+eight.
 """
 
 from __future__ import annotations

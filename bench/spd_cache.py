@@ -3,11 +3,12 @@
 
     python -m bench.spd_cache [--seconds N] [--rounds N] [--quick] [--part NAME]
 
-Asks the question of VPP's change "flow cache for outbound SPD": how does the rate depend on the
-position of the matching rule, with and without a flow cache? The benchmark has three parts:
+VPP has published figures for the same question with its change "flow cache for outbound SPD": how
+does the rate depend on the position of the matching rule, with and without a flow cache? The
+benchmark has three parts:
 
     program   The router program in memory on one core, 1 to 1,000,000 flows, rules 1 to 100,000:
-              flow cache, rules tier, linear search; edits of rules under load
+              flow cache, rule table, linear search; edits of rules under load
               (switch/crates/native/benches/spd_cache.rs).
     engine    The whole switch, with ports in memory and an ESP engine inside, 10,000 flows in the
               flow cache. The flows bypass IPsec, or are encrypted with NULL or AES-128-GCM.
@@ -16,11 +17,11 @@ position of the matching rule, with and without a flow cache? The benchmark has 
               processes. It is compared with the bypass rate of the part `engine`, per CPU-second
               of the switch.
 
-A peer is a case without the flow cache: `linear-N` (a linear search in VPP's form that finds rule
-N), `compact-linear-N` (the same with smaller rules), `rules-tier` and `cpu`. `best-position` is the
-flow cache at the position with the highest rate. So its ratio is 1 if the rate does not depend on
-the position. `clear` is the bypass rate at the same position, and `alone` is the rate without
-edits.
+The peers without the flow cache are `linear-N` (a linear search in VPP's form that finds rule N),
+`compact-linear-N` (the same with smaller rules), `rules-tier` (the rule table) and `cpu`. The peer
+`best-position` is the flow cache at the position with the highest rate: the ratio to it is 1 if the
+rate does not depend on the position. `clear` is the bypass rate at the same position, and `alone`
+is the rate without edits.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def cached_rate(
     before = esp_router.encrypted(ctl)
     rate = p4_cpu.in_memory(switch, ctl, capture, seconds)
     protected = esp_router.encrypted(ctl) - before
-    expected = rate * seconds / 4  # the switch may get less than a whole CPU
+    expected = rate * seconds / 4  # lower bound: the switch may get less than a whole CPU
     if protected < expected if verdict.sa is not None else protected:
         raise RuntimeError(f"{verdict.name}: {protected} packets were encrypted")
     return rate

@@ -20,8 +20,8 @@ from sluice_testkit.wait import wait_until
 
 OPTIONS = [
     ("grpc.max_receive_message_length", -1),
-    # By default, the authority is the escaped path of a Unix socket, which the switch's HTTP/2
-    # library refuses.
+    # By default, gRPC sends the path of a Unix socket as the :authority header, which the switch's
+    # HTTP/2 library refuses.
     ("grpc.default_authority", "localhost"),
 ]
 
@@ -70,13 +70,14 @@ class SwitchReader:
         self._channel.close()
 
     def flows(self) -> dict[FlowSlot, FlowVerdict]:
-        """Returns all flows, also stale ones."""
+        """Returns all flows, including stale ones."""
         decoded = (self._flows.decode(one) for one in self._read(self._flows.read_requests()))
         return dict(one for one in decoded if one is not None)
 
     def outbound(self, rule_ids: Iterable[int]) -> PacketCounts:
-        """Returns the packets so far that these rules matched in the cache, and the packets of all
-        lists that missed the cache."""
+        """Returns two counts of packets since the switch's start: hits of these rules in the flow
+        cache, and misses in the outbound flow caches of all lists.
+        """
         requests = self._flows.rule_requests(Direction.OUTBOUND, rule_ids)
         rules = self._flows.rule_counts(Direction.OUTBOUND, self._read(requests))
         reasons = self._reasons.by_reason(self._read(self._reasons.reason_requests()))
@@ -84,7 +85,7 @@ class SwitchReader:
         return PacketCounts(sum(hits for hits, _ in rules.values()), misses)
 
     def settled(self, rule_ids: Iterable[int]) -> PacketCounts:
-        """Returns the same counts, once they do not increase any more."""
+        """Returns the counts of `outbound` as soon as they no longer increase."""
         ids = tuple(rule_ids)
         last = self.outbound(ids)
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the costs that bound the rule tables of lists with `mode: auto`.
+"""Measures the costs of the rule tables, by which the limits of `mode: auto` were chosen.
 
     python -m bench.table_bounds {lookup,commit} [--target TARGET]
 
     lookup    CPU time of the switch for a packet, by number of entries in the table that the packet
-              is looked up in. Only the last entries match. For comparison: from the flow cache.
+              is looked up in. Only the last entries match. For comparison: with the flow cache.
     commit    `spd add` and `spd delete` of one rule, by number of rules: time until the rule is in
               force, and CPU time of controller and switch. For comparison: with the flow cache.
 
-The bounds are in `sluice.policy.table_use`. Writes no results; prints one line for each case.
+The limits are in `sluice.policy.table_use`. Writes no results; prints one line for each case.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ has three parts:
                 at 400,000 updates per second; a bar limits their ratio
     memory      resident memory of the whole switch with all tables filled
 
-Updates change the forwarding rate less than the machine's speed varies from second to second. So a
+From second to second, the machine's speed varies more than updates change the forwarding rate. So a
 round alternates in short pieces between forwarding with and without updates. On a machine with few
-processors, the client competes with the workers for them.
+processors, client and workers share the processors.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ PART = 50_000  # entries of each table that are deleted and inserted again
 KINDS = ("DELETE", "INSERT", "MODIFY")
 RATE = 400_000  # updates per second while forwarding is measured
 PIECES = 4  # pieces of a round of forwarding
-PARTS = 3  # parts of the flows, modified in turn; writing a part takes a little longer than a piece
+PARTS = 3  # parts of the flows, modified in turn; each takes a little longer than a piece
 RATE_BATCH = 4_000  # updates per request at RATE; large requests wake fewer threads
 LIMIT_MB = 512
 TIMEOUT_NS = 30 * 10**9
@@ -73,7 +73,7 @@ class Entries:
     marks: Sequence[bytes]
     values: Sequence[Sequence[bytes]]
     lengths: Sequence[int] | None = None
-    modified: Sequence[Sequence[bytes]] | None = None  # values that a MODIFY sets
+    modified: Sequence[Sequence[bytes]] | None = None  # values for MODIFY, if they differ
 
     def encoded(self, kind: str, part: slice) -> bytes:
         """Returns the encoded updates of one kind (INSERT, MODIFY or DELETE) for a part of the

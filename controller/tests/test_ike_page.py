@@ -58,7 +58,7 @@ def test_names_of_rules_and_bundles() -> None:
 @pytest.mark.parametrize(
     "sentence",
     [
-        f"some {GATHERING * 1000:.0f} ms after the last of them",
+        f"some {GATHERING * 1000:.0f} ms after the last change",
         f"once in {ACQUIRE_INTERVAL:.0f} s for a bundle",
         f"at most {ACQUIRES_PER_SECOND:.0f} a second",
         f"reported to the kernel every {REPORTING:.0f} s",

@@ -44,13 +44,13 @@ def lab() -> Iterator[Lab]:
 
 
 class Router:
-    """Two hosts with the containers of docker/router between them."""
+    """Two hosts, connected by a router that consists of the containers of docker/router."""
 
     def __init__(self, lab: Lab):
         self.namespace = lab.namespace("router")
         self.hosts = [self._host(lab, number) for number in (1, 2)]
         self.hosts[0].add_address("eth0", "10.1.0.3/24")  # no rule admits this address
-        self.hosts[1].add_address("lo", "10.9.0.1/32")  # reached by FRR's static route
+        self.hosts[1].add_address("lo", "10.9.0.1/32")  # the target of FRR's static route
         self.compose = Compose(DOCKER / "router" / "compose.yaml", lab, self.namespace)
 
     def _host(self, lab: Lab, number: int) -> Namespace:
@@ -143,7 +143,7 @@ def test_a_controller_that_dies_is_started_again_and_frr_keeps_its_interfaces(
     controller = router.compose.running["controller"]
     before = router.namespace.run("ip", "-json", "link", "show", "dev", "eth2").stdout
     os.kill(int(controller.status("sluice")["Pid"]), signal.SIGKILL)
-    assert router.passes("10.1.0.2")  # the switch holds the rules
+    assert router.passes("10.1.0.2")  # the switch has the rules and needs no controller
     again = "controller: ended with status 137; starting it again"
     controller.process.wait_for_log(again)
     wait_until(lambda: controller.process.log().count("sluice: ready") == 2, 30, "a new one")

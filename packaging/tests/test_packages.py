@@ -79,7 +79,7 @@ def package(name: str, directory: Path = DIST) -> Path:
 
 
 class Router:
-    """Two hosts, with a router of the installed packages between them. No kernel forwards."""
+    """Two hosts, connected by a router that runs the installed packages. No kernel forwards."""
 
     def __init__(self, root: BareRoot, lab: Lab):
         self.root = root

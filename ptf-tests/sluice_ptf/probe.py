@@ -38,7 +38,7 @@ SENTINEL_ID = 4000  # + port: id of the sentinels' interface and next hop
 SENTINEL_MAC = "02:5e:00:00:00:01"
 SENTINEL_REASON = "LOCAL"
 _MAGIC = b"sentinel"
-_TOKEN = struct.Struct("!8sIH")  # magic, number of the flush, destination
+_TOKEN = struct.Struct("!8sIH")  # magic, number of the probe's flush, destination
 _TOKEN_AT = 14 + 20 + 8
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests drops of which the CPU gets a rate-limited copy, for the audit log or as a request for an
-SA. The drops are counted as without a copy.
+"""Tests copies of dropped packets for the CPU, which are rate limited. The controller writes them
+to the audit log, or requests an SA. A copy does not change how the drop is counted.
 """
 
 from typing import Any

@@ -268,8 +268,8 @@ def decrypted_with_a_last_hop(router: Router) -> None:
 
 @ptf_test
 def a_forged_shim(router: Router) -> None:
-    """Drops a frame with a shim that is received at a front-panel port, whatever its contents, tag
-    and MAC addresses.
+    """Drops a frame with a shim that is received at a front-panel port, with any contents, tag and
+    MAC addresses.
     """
     policy = with_engine(router)
     policy.ready(IN)

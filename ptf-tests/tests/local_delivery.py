@@ -302,7 +302,9 @@ def link_local_packets_stay_on_their_link(router: Router) -> None:
 
 @ptf_test
 def link_local_destinations_are_ours(router: Router) -> None:
-    """All packets to fe80::/10 go to the host. It knows which of these addresses are its own."""
+    """All packets to fe80::/10 go to the host, because only the host's kernel knows which of these
+    addresses are its own.
+    """
     delivered(router, A, udp_to("fe80::1", src=LINK_LOCAL6), "LOCAL")
     delivered(router, A, udp_to(OURS6, src=LINK_LOCAL6), "LOCAL")
 

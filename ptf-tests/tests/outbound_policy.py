@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the control flow_cache: the outbound SPD list applies to all packets that are about to
-leave, whatever their origin.
+leave: forwarded, decrypted, or from this router.
 """
 
 from collections.abc import Mapping
@@ -335,7 +335,9 @@ def deep_chains_under_an_outbound_list(router: Router) -> None:
 
 @ptf_test
 def deep_chains_under_an_inbound_list(router: Router) -> None:
-    """The inbound list applies to packets with too many headers before other checks of options."""
+    """If an inbound list applies, a packet with too many headers is punted for a search of this
+    list, before the pipeline punts it for a check of its options.
+    """
     policy = Policy(router)
     policy.guard(A, IN)
     asked = {"list_id": IN.id, "generation": IN.generation}

@@ -3,7 +3,7 @@
 verdict.
 
 The verdict in a packet-out is called a claim. A claim is counted once for its rule, at the stage
-for which the controller was asked. `policy.reinjection` copies all metadata of a punt, so the
+whose list the controller has searched. `policy.reinjection` copies all metadata of a punt, so the
 metadata must be correct at every stage.
 """
 

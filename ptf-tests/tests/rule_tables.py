@@ -81,8 +81,8 @@ def a_first_packet_finds_its_rule(router: Router) -> None:
 
 @ptf_test
 def the_highest_priority_wins(router: Router) -> None:
-    """Of the entries that match, the one with the highest priority decides, in whatever order they
-    were written.
+    """Of the entries that match, the one with the highest priority decides. The order in which they
+    were written has no effect.
     """
     for policy, of in each(router):
         for family, dst in DESTINATION.items():
@@ -103,8 +103,8 @@ def the_highest_priority_wins(router: Router) -> None:
 
 @ptf_test
 def a_narrow_entry_of_low_priority_loses(router: Router) -> None:
-    """An entry that matches on all fields does not win over an entry of higher priority that
-    matches on none.
+    """An entry that matches on no field takes precedence over one that matches on all fields, if
+    its priority is higher.
     """
     for policy, of in each(router):
         for family, dst in DESTINATION.items():
@@ -351,8 +351,8 @@ def two_lists_with_one_rule_set(router: Router) -> None:
 
 @ptf_test
 def one_write_replaces_the_rule_set(router: Router) -> None:
-    """A write to list_state makes another set's entries valid for the list, and the old set's
-    entries invalid. Flows of the list stay valid if the epoch stays.
+    """One write to list_state replaces the rule set of a list: only entries of the new set apply
+    from then on. Flows of the list stay valid if the epoch does not change.
     """
     for policy, of in each(router):
         new = replace(of.edited(), rule_set=of.rule_set + 1)
@@ -382,8 +382,8 @@ def a_flow_goes_before_the_rules(router: Router) -> None:
     """A flow of the list's epoch decides, although a rule matches. A flow of another epoch does
     not.
 
-    The hit counter of the flow's rule counts in the first case, that of the table's rule in the
-    second case.
+    In the first case, the packet is counted for the flow's rule. In the second case, it is counted
+    for the rule of the table entry.
     """
     for policy, of in each(router):
         for family, dst in DESTINATION.items():
@@ -415,7 +415,7 @@ def a_stale_flow_leaves_nothing_behind(router: Router) -> None:
 
 @ptf_test
 def a_list_without_an_epoch(router: Router) -> None:
-    """A list without an epoch drops packets, whatever its rule set says."""
+    """A list without an epoch drops packets, even if a rule of its rule set bypasses them."""
     for policy, of in each(router):
         for family, dst in DESTINATION.items():
             policy.rule(of, family, 10, BYPASS)

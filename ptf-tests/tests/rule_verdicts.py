@@ -99,7 +99,7 @@ def packets_for_this_router(router: Router) -> None:
 
 @ptf_test
 def cleartext(router: Router) -> None:
-    """Drops a packet in clear that a protect rule matches, whatever the bundle.
+    """Drops a packet in clear that a protect rule matches, for every bundle.
 
     The copy for the audit log names the rule.
     """

@@ -234,8 +234,8 @@ class IsolatedVrfs(ThreeVrfs):
         return set(self.sessions(vrf).values()) == {"Established"}
 
     def server(self, vrf: str, version: int) -> socket.socket:
-        """Opens a UDP socket that serves in a VRF of the router. In the default VRF, it is bound to
-        no device.
+        """Opens a UDP socket of the router that receives in a VRF. In the default VRF, it is bound
+        to no device.
         """
         family = socket.AF_INET6 if version == 6 else socket.AF_INET
         opened = self.stacks[vrf].socket(family, socket.SOCK_DGRAM)

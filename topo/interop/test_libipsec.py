@@ -99,8 +99,8 @@ class Tunnel:
         self.take_over()
 
     def take_over(self) -> None:
-        """Adds the newest SAs that r's charon has negotiated to r, or rekeys r's existing SAs with
-        them.
+        """Takes the newest SAs that r's charon has negotiated, and adds them to r. If r already has
+        SAs, rekeys them instead.
         """
         wait_until(self._has_new, 20, "keys in the log of r's charon")
         if self._given:

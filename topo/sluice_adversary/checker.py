@@ -82,8 +82,8 @@ class OutcomeChecker:
     def new_round(self, reference: Reference) -> None:
         """Begins a round with the policy of `reference`.
 
-        Until `settled` is called, the router's own packets may also be as the previous policy
-        permits.
+        Until `settled` is called, the router's own packets may also be packets that the previous
+        policy permits.
         """
         self._references.append(reference)
         self._round += 1
@@ -91,7 +91,7 @@ class OutcomeChecker:
     def settled(self) -> None:
         """Removes the previous policy.
 
-        Precondition: no packet that was judged by that policy is still on its way.
+        Precondition: no packet to which that policy was applied is still on its way.
         """
         while len(self._references) > 1:
             self._references.popleft()
@@ -281,8 +281,9 @@ class OutcomeChecker:
         """Returns whether an ICMP error leaves through a bundle that may have carried the quoted
         packet.
 
-        That is the case if the bundle has carried a packet between the same addresses. The quote
-        does not show whether the quoted packet came by this bundle or in clear.
+        That is the case if the bundle has carried a packet between the same addresses. From the
+        quote alone, the checker cannot tell whether the quoted packet came by this bundle or in
+        clear.
         """
         quoted = read_piece(lengthened(piece.payload[8:]))
         if quoted is None or outcome.kind != "protect":

@@ -100,8 +100,8 @@ class Lists:
     def _accepted(self, path: PacketPath, query: PolicyQuery) -> bool:
         """Returns whether the inbound list accepts the packet.
 
-        An ICMP error that matches no rule is judged by the packet that it quotes, if the error
-        arrived in an SA or if the SPD has `icmp_errors: checked`.
+        If no rule matches an ICMP error, the packet that it quotes decides, provided that the error
+        arrived in an SA or that the SPD has `icmp_errors: checked`.
         """
         if path.carrier:
             spd = self._policy.spds[plan.BUNDLES[path.carrier].spd]
@@ -122,8 +122,8 @@ class Lists:
     ) -> PacketOutcomes:
         """Returns the permitted outcomes by the outbound list.
 
-        An ICMP error that matches no rule is judged by the packet that it quotes. Then it may leave
-        only if that verdict is protect.
+        If no rule matches an ICMP error, the packet that it quotes decides: the error may leave
+        only if the verdict of the quoted packet is protect.
         """
         spd = self._policy.of_link(link)
         if spd is None:
@@ -145,8 +145,8 @@ class Lists:
         `egress` is the link on which it was captured. Without `egress`, the link is that of the
         route.
 
-        A later fragment does not show all selectors. So every verdict that its datagram could get
-        is allowed.
+        A later fragment does not contain all selectors. So every verdict that its datagram could
+        get is allowed.
         """
         link = plan.route(piece.destination) if egress is None else plan.LINKS[egress]
         if link is None:

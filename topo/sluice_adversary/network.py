@@ -109,8 +109,8 @@ class Arena:
     """Runs the router under attack.
 
     Without `engine`, the engine port's link is captured and no engine runs. With `engine`, an ESP
-    engine runs inside the switch, and a peer acts as the far end of the bundles. `mode` is that of
-    all SPDs.
+    engine runs inside the switch, and a peer acts as the far end of the bundles. `mode` is the mode
+    of all SPDs.
     """
 
     def __init__(
@@ -157,8 +157,8 @@ class Arena:
 
     @property
     def without(self) -> frozenset[str]:
-        """Names of the shapes that cannot be sent in this setup: with a real engine, no test can
-        send frames in the engine's place.
+        """Names of the shapes that cannot be sent in this setup: with a real engine inside the
+        switch, the adversary cannot send frames as the engine.
         """
         return frozenset() if self.peer is None else NEEDS_A_DOUBLE
 

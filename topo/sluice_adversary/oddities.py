@@ -251,7 +251,7 @@ def _other_mac(shapes: Shapes) -> Datagram:
     to = random.choice((*map(packed, groups), packed(link.own(chosen.version)), chosen.destination))
     if random.random() < 0.7:
         chosen = chosen._replace(protocol=UDP, numbers=(random.choice(PORTS), 7001))
-    if chosen.version == 4 and random.random() < 0.4:  # passes the reverse path filter
+    if chosen.version == 4 and random.random() < 0.4:  # the kernel accepts this source
         chosen = chosen._replace(source=bytes(4))
     draft = shapes.draft(entry, 24, selected=chosen._replace(destination=to))
     made = shapes.datagram(entry, [draft.whole()])

@@ -2,9 +2,9 @@
 """Acts as the far end of the router's bundles, for a router with a real ESP engine.
 
 The router's engine is inside its switch, so no capture sees what the switch gives it. The peer has
-the other half of each SA. A frame on a link counts as ciphertext only if it consists of nothing but
-authentic ESP of one of these SAs. The checker then gets the decrypted packet in the form in which a
-double of the engine would receive it. Every other frame is checked as cleartext.
+the other half of each SA. A frame on a link counts as ciphertext only if all of it is authentic ESP
+of one of these SAs. The checker then gets the decrypted packet in the form in which a double of the
+engine would receive it. Every other frame is checked as cleartext.
 
 In the other direction, the peer encrypts packets and sends them to the router on a link. Some
 packets are fragmented, some follow an altered copy, and some are sent twice. If the router accepts
@@ -49,8 +49,8 @@ INNER = {4: 4, 41: 6}
 
 
 class WithEngine(Reference):
-    """Computes the permitted outcomes for a router with a real engine, whose input is not
-    captured.
+    """Computes the permitted outcomes for a router whose real engine is inside the switch, so that
+    the engine's input cannot be captured.
     """
 
     def expect(self, datagram: Datagram) -> Expectation:

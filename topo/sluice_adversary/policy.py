@@ -34,7 +34,7 @@ SENTINEL = "sentinel"
 
 
 class _Unknown:
-    """Type of UNKNOWN, the value of a selector that the packet does not show."""
+    """Type of UNKNOWN, the value of a selector that the packet does not contain."""
 
 
 class _Opaque:
@@ -200,8 +200,8 @@ def search(rules: tuple[Rule, ...], seen: Seen, own: Seen | None = None) -> froz
 
 @dataclass(frozen=True)
 class Spd:
-    """Holds two ordered lists. With `errors_checked`, inbound ICMP errors are judged by the packets
-    that they quote.
+    """Holds two ordered lists. With `errors_checked`, the quoted packet decides about an inbound
+    ICMP error that no rule matches.
     """
 
     name: str

@@ -260,11 +260,11 @@ class Reference:
         return self._lists.decide(path, PolicyQuery.about(piece, upper))
 
     def _without_lists(self, path: PacketPath, piece: Piece, upper: Upper) -> PacketOutcomes | None:
-        """Returns the permitted outcomes of a packet to which no list applies and whose headers are
-        more than the pipeline reads.
+        """Returns the permitted outcomes of a packet with more headers than the pipeline reads, if
+        no list applies to it.
 
-        The switch does not see a reason for a drop behind these headers, so such a packet may pass.
-        Returns None for all other packets.
+        The switch does not detect errors behind these headers, so such a packet may pass. Returns
+        None for all other packets.
         """
         if not (_is_deep(piece, upper) and self._needs_no_list(path)):
             return None

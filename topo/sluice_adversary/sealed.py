@@ -115,7 +115,7 @@ def _engine_lies(shapes: Shapes) -> Datagram:
     if kind == 0:  # any packet
         draft = shapes.draft(EntryPoint(random.choice(tuple(plan.LINKS))), 16)
         packets = [draft.whole()]
-    elif kind == 1:  # from the bundle's address, but not ESP
+    elif kind == 1:  # the source is the bundle's address, but the packet is not ESP
         local = packed(str(plan.BUNDLES[shim.bundle].local))
         version = 4 if len(local) == 4 else 6
         to = packed(plan.LINKS[random.choice("abc")].host(version, 1))

@@ -67,7 +67,8 @@ class KernelRouter:
                 host.namespace.run("ip", f"-{version}", "route", "add", "default", "via", gateway)
             self.hosts.append(host)
         self.namespace.sysctl(ipv4__ip_forward=1, ipv6__conf__all__forwarding=1)
-        # The kernel solicits no neighbour while its link-local address may be a duplicate.
+        # The kernel sends no neighbour solicitation while duplicate address detection of its
+        # link-local address runs.
         wait_until(lambda: not self._has_tentative_address(), 10, "addresses without duplicates")
         self.name = lab.directory.name  # /run/sluice-up is common to all namespaces
 
@@ -79,7 +80,9 @@ class KernelRouter:
     def command(
         self, *words: str, name: bool = True, check: bool = True
     ) -> "CompletedProcess[str]":
-        """Runs the `sluice` command on the router. `name`: with the name of this takeover."""
+        """Runs the `sluice` command on the router. With `name`, adds the option for this takeover's
+        name.
+        """
         own = ("--name", self.name) if name else ()
         argv = self.namespace.argv([str(where.sluice()), *words, *own])
         return run(argv, check=check, env={"SLUICE_SWITCH": str(where.sluice_switch())})
@@ -89,7 +92,7 @@ class KernelRouter:
         return self.command("up", *(interfaces or TAKEN)).stdout
 
     def down(self) -> str:
-        """Gives the interfaces back. Returns what the command prints."""
+        """Ends the takeover. Returns what the command prints."""
         return self.command("down").stdout
 
     @property

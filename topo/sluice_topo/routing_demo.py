@@ -23,7 +23,7 @@ SITE_PREFIXES = {
     "r2": ("10.1.0.0/24", "2001:db8:1::/64"),
 }
 FLOWS = 64
-LEAST_SHARE = 0.2  # of 64 flows; a fair hash gives one of two paths less in 1 of 10^6 runs
+LEAST_SHARE = 0.2  # of 64 flows; with a fair hash, one run in 10^6 has a smaller share
 
 
 def run(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the demo of `sluice up`: `make demo-takeover`.
 
-A router whose kernel forwards is taken over and given back under traffic. The demo counts the
-packets that are lost in each transition, and measures rates before and after. All printed values
-were observed in this run.
+The demo takes over a router whose kernel forwards, and ends the takeover, under traffic. The demo
+counts the packets that are lost in each transition, and measures rates before and after. All
+printed values were observed in this run.
 
 Exit status 0: every step has passed. 1: a step has failed. 2: wrong usage.
 """

@@ -147,8 +147,8 @@ def search(arguments: Any, reference: SwitchUnderTest, ours: SwitchUnderTest) ->
 
 
 def write_corpus(reference: SwitchUnderTest, wanted: Sequence[str]) -> None:
-    """Writes the basic set of goldens, with the reference's outcomes: one for each kind of packet
-    that is wanted. Without a wanted kind, one for each kind.
+    """Writes the basic set of goldens, with the reference's outcomes: one for each wanted kind of
+    packet. If no kind is wanted, writes one for every kind.
     """
     empty = TableState()
     routing = list(Generator(Random(0), empty).kinds)

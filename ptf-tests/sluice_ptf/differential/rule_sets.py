@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Generates random entries of the rule tables for given flows.
 
-The entries of a rule set overlap: each starts from the key of a flow, and matches it exactly, by a
-prefix or a range around its value, just beside its value, or not at all, field by field. Some
-entries leave their packets to the CPU. In some sets, the entry of the lowest priority matches all
-packets.
+The entries of a rule set overlap. Each entry is made from the key of a flow. For each field, it
+matches the flow's value exactly, a prefix or a range around this value, a value just beside it, or
+any value. Some entries leave their packets to the CPU. In some sets, the entry of the lowest
+priority matches all packets.
 
 Invariant: no two entries of one rule set have the same priority. Otherwise the target would choose
 between them.

@@ -21,7 +21,8 @@ from pathlib import Path
 from sluice_conformance.corpus import Test
 
 SECONDS = 180.0
-# p4c's error if it has copied an action for several tables. Then it can make JSON, but no P4Info.
+# Error message of p4c if it has copied an action for several tables. Then p4c can make JSON, but no
+# P4Info.
 _NO_P4INFO = "conflicting control plane name"
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 

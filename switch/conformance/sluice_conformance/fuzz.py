@@ -54,9 +54,8 @@ class Seen:
 
 
 def packets(source: random.Random, count: int) -> list[bytes]:
-    """Returns random packets.
-
-    About half are long enough for any header; most first bytes are below 24.
+    """Returns random packets: about half are long enough for any header, and in most the first byte
+    is below 24.
     """
     made = []
     for _ in range(count):

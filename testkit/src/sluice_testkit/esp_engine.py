@@ -53,7 +53,7 @@ _ETHERNET = 14
 
 
 class EspError(ValueError):
-    """The bytes are not an ESP packet that `seal` could have made."""
+    """The bytes are not a valid ESP packet of this double."""
 
 
 @dataclass(frozen=True)

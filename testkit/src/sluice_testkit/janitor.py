@@ -82,9 +82,9 @@ def signal_group(leader: int, start: int, signal_number: int) -> bool:
     """Signals a process group. Returns whether the group existed.
 
     `start` is the leader's start time. If the process with the PID `leader` has another start time,
-    the PID was reused, and nothing is signalled. The kernel does not reuse a PID while a process
-    group has that number. So if no process has the PID, the group is either ours without its
-    leader, or gone.
+    the PID was reused by a foreign process, and nothing is signalled. If no process has the PID,
+    the signal is sent: the kernel does not reuse a PID while a process group has this number. So
+    the group is either the wanted one, whose leader has ended, or it does not exist.
     """
     now = owner.start_time(leader)
     if now is not None and now != start:

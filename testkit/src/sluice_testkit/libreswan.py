@@ -75,8 +75,8 @@ class Libreswan:
         return str(self._namespace.run("env", self._libraries, whack, *socket, *words).stdout)
 
     def _listens(self) -> bool:
-        """Returns whether pluto has loaded its connections and listens. An answer of pluto alone
-        does not show this: pluto answers earlier.
+        """Returns whether pluto has loaded its connections and listens. It is not enough that pluto
+        answers, because it answers before this.
         """
         assert self.process is not None
         self.process.check()

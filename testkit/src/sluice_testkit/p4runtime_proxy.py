@@ -8,14 +8,14 @@ The proxy stands between a controller and a switch. It forwards messages and err
 including the details of the errors. A gate controls each of four kinds of message: `packet_in`,
 `packet_out`, `write`, and `answer` (the switch's answer to a successful write).
 
-A gate forwards, holds or drops the messages whose fields match `wanted`, and forwards all others.
-The fields of a packet are its metadata (named as in P4Info), addresses and ports. The fields of a
-write are the tables that it updates. Messages of one stream keep their order, except held ones,
-which are sent when they are released.
+A gate forwards, holds or drops the messages whose fields match `wanted`. It forwards all other
+messages. The fields of a packet are its metadata (named as in P4Info), addresses and ports. The
+fields of a write are the tables that it updates. Messages of one stream keep their order, except
+held ones, which are sent when they are released.
 
-To the sender, a dropped or held message looks like one in a lossy or slow network. A dropped packet
-is lost. A write gets no answer while the write or its answer is held. A write fails with
-UNAVAILABLE if the write or its answer is dropped.
+For the sender, a held message is like one in a slow network, and a dropped message like one in a
+lossy network. A dropped packet is lost. A write gets no answer while the write or its answer is
+held. A write fails with UNAVAILABLE if the write or its answer is dropped.
 
 On the control socket, a request is one JSON object per line, and so is its answer (see `Control`).
 The client of this socket is `sluice_testkit.interposer`. The proxy needs the controller's Python
@@ -255,7 +255,8 @@ class Proxy:
     async def _stream(self, requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
         """Forwards a stream in both directions.
 
-        Each direction has a queue, into which passing messages and released ones are put.
+        Each direction has a queue for the messages that are to be forwarded: those that the gate
+        lets pass at once, and those that it releases later.
         """
         self.streams += 1
         to_switch: asyncio.Queue[bytes | None] = asyncio.Queue()

@@ -35,9 +35,10 @@ def wait_until(
 ) -> Value:
     """Calls `condition` until it returns a true value, and returns that value.
 
-    `deadline` is in seconds from now (see `patient`). Exceptions of the types in `retry_on` count
-    as "not yet"; all others propagate at once. The condition is always tried once more at the
-    deadline. So a condition that holds is not reported as failed only because the machine stalled.
+    `deadline` is in seconds from now (see `patient`). If `condition` raises an exception of a type
+    in `retry_on`, it is called again later; all other exceptions propagate at once. The condition
+    is always checked once more after the deadline. So a stall of the machine alone does not cause a
+    failure.
     """
     deadline = patient(deadline)
     end = time.monotonic() + deadline

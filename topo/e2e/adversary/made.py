@@ -66,8 +66,8 @@ def filled(size: int) -> bytes:
 
 
 def altered(policy: Policy, old: str, rule: Rule) -> Policy:
-    """Returns the policy with the verdict of `rule` in all rules of action `old`. Rules for
-    sentinels keep their verdicts.
+    """Returns the policy in which all rules with action `old` have the verdict of `rule` instead.
+    Rules for sentinels keep their verdicts.
     """
 
     def exchange(one: Rule) -> Rule:

@@ -41,7 +41,9 @@ LISTS = (
 
 @pytest.fixture
 def pairs(sites: Sites) -> Iterator[ExitStack]:
-    """Adds addresses and rules; removes them, and the SAs on the stack, after the test."""
+    """Adds addresses and rules. After the test, removes them, and the SAs that the test has
+    registered with the yielded ExitStack.
+    """
     with ExitStack() as stack:
         for host, end in (("h1", 0), ("h3", 1)):
             place = sites.network.hosts[host].namespace
@@ -125,7 +127,7 @@ def test_each_pair_of_hosts_has_its_own_sa(
     assert used(wires) == before
     traffic = dict(zip(("source", "destination"), PAIRS["c"], strict=True))
     wait_until(lambda: traffic in wanted(sites), 10, "the wanted SA to be reported")
-    # The flow that is cached without an SA leaves the cache when the SA is added.
+    # When the SA is added, the cached flow to the bundle without an SA is deleted.
     add(sites, pairs, "c")
     seen = ping(sites, "c")
     assert seen.lost == 0, seen.output
@@ -135,8 +137,8 @@ def test_each_pair_of_hosts_has_its_own_sa(
 def test_a_pair_whose_sa_is_deleted_gets_no_other(
     sites: Sites, wires: LinkCaptures, pairs: ExitStack
 ) -> None:
-    """If the SA of a pair is deleted under a running flow, the flow ends, and the other pair's goes
-    on.
+    """If the SA of a pair is deleted while it is in use, the packets of this pair are dropped.
+    Packets of the other pair pass.
     """
     for pair in ("a", "b"):
         add(sites, pairs, pair)
@@ -163,7 +165,7 @@ def test_an_sa_accepts_no_packets_of_another_pair(
     there = sites.engines["r1"].key_file("stray", ALGORITHM[31])
     of_a = {"source": PAIRS["a"][1], "destination": PAIRS["a"][0]}
     of_b = {"source": far, "destination": near}
-    # The newest SA of pair b at r3 sends. Its other end at r1 is for pair a.
+    # r3 sends by its newest SA for pair b. At r1, the same SA is configured for pair a.
     for router, sa in (
         ("r1", inbound(31, "spoke3", there) | {"traffic": of_a}),
         ("r3", outbound(31, "hub", path) | {"traffic": of_b}),

@@ -111,8 +111,8 @@ def test_a_discarded_flow_that_was_made_a_bypass_is_discarded_again(
 
 
 def test_nothing_is_repaired_that_the_controller_wrote(network: OneRouter) -> None:
-    """The auditor takes none of the controller's own changes to flows, routes and lists for a
-    fault.
+    """The auditor does not report the controller's own changes to flows, routes and lists as
+    faults.
     """
     before = report(network)["repaired"]
     with Flow(network) as flow, ArrivalRecorder(network), Stream(flow):

@@ -26,8 +26,8 @@ Prefix = IPv4Network | IPv6Network
 
 
 class Leg(NamedTuple):
-    """Holds one next hop: a port and the neighbour's MAC address. For a connected prefix, GLEAN
-    stands for the address.
+    """Holds one next hop: a port and the neighbour's MAC address. For a connected prefix, the MAC
+    address is GLEAN.
     """
 
     port: int

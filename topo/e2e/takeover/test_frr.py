@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests a takeover of a router that runs FRR: its sessions go on, and its routes are followed."""
+"""Tests a takeover of a router that runs FRR: its sessions stay up, and the switch follows its
+routes.
+"""
 
 from typing import Any
 

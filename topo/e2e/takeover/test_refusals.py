@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the hosts that `sluice up` refuses by name.
 
-The kernel of such a host treats forwarded packets in a way that the switch does not know. A host
-that becomes such a host is given back to its kernel.
+The kernel of such a host handles forwarded packets in a way that the switch does not support. If a
+host is changed in this way during a takeover, the takeover ends.
 """
 
 import json
@@ -42,7 +42,7 @@ def refusal(router: KernelRouter, *interfaces: str) -> str:
 
 
 def test_ipsec_policy(kernel_router: KernelRouter) -> None:
-    """The switch would forward in clear what the policy protects."""
+    """The switch would forward packets in clear that the policy protects."""
     place = kernel_router.namespace
     template = ("tmpl", "src", "192.0.2.1", "dst", "192.0.2.2", "proto", "esp", "mode", "tunnel")
     place.run("ip", "xfrm", "policy", "add", *POLICY, *template)
@@ -205,13 +205,14 @@ def test_filter_that_appears_later(router: KernelRouter) -> None:
 
 
 def test_forwarding_switched_off(router: KernelRouter) -> None:
-    """The switch forwards a family only while the kernel would."""
+    """The switch forwards an IP version only while forwarding is enabled for it in the kernel."""
     h1, h2 = router.hosts[:2]
     router.up()
 
     def in_switch(version: int, received: int) -> int:
-        """Returns how many packets the switch gets of three pings, which must be answered or
-        not."""
+        """Sends three pings, of which `received` must be answered. Returns the number of packets
+        that the switch got.
+        """
         before = router.switch_packets()
         assert probes.ping(h1.namespace, h2.address(version), count=3).received == received
         return router.switch_packets() - before
@@ -246,7 +247,9 @@ def test_dry_run_says_what_would_be_done(kernel_router: KernelRouter) -> None:
 
 
 def test_harmless_policy_does_not_end_the_takeover(router: KernelRouter) -> None:
-    """After a change of the IPsec policies, the host is reviewed, and the switch forwards again."""
+    """After a change of the IPsec policies, the supervisor checks the host again. If the host is
+    still permitted, the switch forwards again.
+    """
     h1, h2 = router.hosts[:2]
     router.up()
     router.namespace.run("ip", "xfrm", "policy", "add", *POLICY, "action", "allow")

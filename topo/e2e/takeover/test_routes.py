@@ -84,8 +84,8 @@ def test_routes_that_drop(taken: KernelRouter, kind: str) -> None:
 
 
 def test_several_next_hops(taken: KernelRouter) -> None:
-    """Routes with two next hops are groups in the switch. Without one of them, the other one gets
-    all packets.
+    """Routes with two next hops are groups in the switch. When one next hop is deleted, the other
+    one gets all packets.
     """
     _, h2, h3 = taken.hosts
     for version, prefix in ((4, "203.0.113.0/24"), (6, "2001:db8:ff::/48")):
@@ -130,7 +130,9 @@ def test_next_hop_objects(taken: KernelRouter) -> None:
 
 
 def test_link_that_goes_down(taken: KernelRouter) -> None:
-    """The kernel deletes the routes of a link silently. They are gone from the switch too."""
+    """When a link goes down, the kernel deletes its routes without notifications. The switch
+    deletes them too.
+    """
     h1, h2, h3 = taken.hosts
     to = "203.0.113.1"
     route(taken, "route", "add", to, "via", h3.address(4), "metric", "10")

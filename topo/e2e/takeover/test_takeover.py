@@ -82,7 +82,7 @@ def test_kernel_forwards_at_once_after_a_kill(router: KernelRouter, process: str
 
 
 def test_takeover_begins_again_after_a_killed_supervisor(router: KernelRouter) -> None:
-    """The next takeover does not fail because of things that a killed supervisor left."""
+    """A killed supervisor leaves files and filters behind. They do not disturb a new takeover."""
     router.up()
     router.kill("supervisor")
     router.wait_for_end()
@@ -109,7 +109,8 @@ def test_host_keeps_its_own_packets(router: KernelRouter, version: int) -> None:
 def test_new_address_of_the_host(router: KernelRouter) -> None:
     router.up()
     router.namespace.add_address("lo", "192.0.2.7/32")
-    # Before the address is known everywhere, the switch has no route to it.
+    # The switch has no route to the new address. Until the BPF programs leave its packets to the
+    # kernel, packets may be lost.
     before = time.monotonic()
     while probes.ping(router.hosts[0].namespace, "192.0.2.7", count=1).lost:
         assert time.monotonic() - before < 10, "the host does not get packets to its new address"
@@ -127,7 +128,9 @@ def test_expired_packets_are_answered(router: KernelRouter) -> None:
 
 
 def test_interface_that_was_not_taken_over(router: KernelRouter) -> None:
-    """The kernel forwards between a taken interface and another one, in both directions."""
+    """The kernel forwards between an interface that is taken over and one that is not, in both
+    directions.
+    """
     h1, _, h3 = router.hosts
     router.up()
     kernel, switch = probes.kernel_forwarded(router.namespace), router.switch_packets()
@@ -139,8 +142,9 @@ def test_interface_that_was_not_taken_over(router: KernelRouter) -> None:
 
 
 def test_neighbour_is_resolved_by_the_kernel(router: KernelRouter) -> None:
-    """A first packet to a host that the kernel does not know yet waits for the kernel's ARP or
-    ND."""
+    """A first packet to a host whose neighbour entry is missing waits until the kernel has resolved
+    the host by ARP or ND.
+    """
     h1, h2 = router.hosts[:2]
     for version in (4, 6):
         router.namespace.run("ip", f"-{version}", "neigh", "flush", "dev", "eth2")
@@ -150,7 +154,9 @@ def test_neighbour_is_resolved_by_the_kernel(router: KernelRouter) -> None:
 
 
 def test_no_probe_leaves_the_router(router: KernelRouter) -> None:
-    """While a flow is in use, its next hop is confirmed by ARP or ND alone."""
+    """While a flow is in use, its next hop is confirmed only by ARP or ND. The datagrams by which
+    the controller starts this do not leave the router.
+    """
     h1, h2 = router.hosts[:2]
     router.namespace.sysctl(ipv4__neigh__eth2__base_reachable_time_ms=1000)
     router.up()
