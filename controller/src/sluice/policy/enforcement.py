@@ -908,7 +908,7 @@ class Policy:
     # -- shared by all changes
 
     async def close(self) -> None:
-        """Waits for the change that is under way, and refuses all others.
+        """Waits for the change that is under way, and refuses later changes.
 
         Order: before another controller loads the record. Otherwise a change that ends later would
         overwrite the record of that controller.
@@ -954,10 +954,10 @@ class Policy:
     # -- views
 
     def verdict_of(self, slot: FlowSlot) -> FlowVerdict | None:
-        """Returns the rules' verdict on a cached flow.
+        """Returns the verdict that the rules give for a cached flow.
 
-        Returns None if the flow's list is unknown, or if the flow's key alone does not determine
-        the verdict.
+        Returns None if the flow's list is unknown, or if the verdict depends on more than the
+        flow's key.
         """
         state = self.table.lists.get(slot.list_id)
         packet = slot.key.selectors()
@@ -988,7 +988,8 @@ class Policy:
     # -- this router's addresses
 
     def addresses_changed(self) -> None:
-        """Called once the kernel has reported all addresses of this router, and at each change."""
+        """Called once the kernel has reported all addresses of this router, and at each change of
+        addresses."""
         self._addresses_known.set()
         self._addresses_changed.set()
 
@@ -1011,8 +1012,8 @@ class Policy:
     async def _commit_addresses(self, spd: str) -> None:
         """Commits an SPD's rules in force with the generated rules for the current addresses.
 
-        Order: the rules are read here, while no other change runs. Rules from before another commit
-        would undo this commit.
+        Order: the rules are read here, while no other change runs. If they were read earlier, this
+        commit could undo another commit made meanwhile.
         """
         await self._commit(self.rules.of([spd]), "addresses of this router")
         self._replaced.clear()
@@ -1021,7 +1022,8 @@ class Policy:
 def _bundle_numbers(
     config: Config, known: Mapping[int, str], mirrored: Iterable[MirroredSpd]
 ) -> BundleNumbers:
-    """Returns the numbers of all bundles at the start. `known` are those of an earlier process."""
+    """Returns the numbers of all bundles at the start. `known` has the numbers that an earlier
+    process recorded."""
     numbers = BundleNumbers(config.policy.bundle_ids(), known)
     for one in mirrored:
         numbers.add(one.bundles)
@@ -1029,9 +1031,10 @@ def _bundle_numbers(
 
 
 def _retrieve(task: asyncio.Future[T]) -> None:
-    """Retrieves a task's exception.
+    """Reads a task's exception.
 
-    If the caller was cancelled, nothing else does so, and asyncio would log the exception as lost.
+    Nobody else reads the exception if the caller was cancelled. Then asyncio would log it as never
+    retrieved.
     """
     if not task.cancelled():
         task.exception()
