@@ -233,7 +233,7 @@ class CommitHistory:
     ) -> None:
         number = self.entries[-1].number + 1 if self.entries else 1
         try:
-            for directory in (self._directory, self._rules):  # with `parents`, mkdir ignores the mode
+            for directory in (self._directory, self._rules):
                 directory.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
             digests = {spd: self._write_rules(spd, lists) for spd, lists in rules.items()}
             entry = CommitEntry(number, self._wall(), change, message, author, changed, digests)
