@@ -44,7 +44,7 @@ class RouteInput(Protocol):
 
     @property
     def problem(self) -> str | None:
-        """Reason why routes of the routing daemon are missing, as a sentence. None if no route is
+        """Explains why routes of the routing daemon are missing, as a sentence. None if none are
         missing."""
 
     def fileno(self) -> int:
@@ -55,8 +55,8 @@ class RouteInput(Protocol):
         be empty although events wait, if the descriptor is readable."""
 
     def link_changed(self, event: LinkChanged) -> None:
-        """Handles a link change. zebra's replay omits next hops on links that are down, so the link
-        may complete a next-hop group."""
+        """Handles a link change. zebra's replay omits next hops on links that are down, so a link
+        that comes up may complete a next-hop group."""
 
 
 class KernelInput(Protocol):
