@@ -633,7 +633,7 @@ class Controller:
 
     def _drain_host(self) -> bool:
         frames = self.sources.host.poll(HOST_SLICE)
-        self._drain_delivered()  # `frames` may have errors that quote these
+        self._drain_delivered()  # before `frames`, whose errors may quote these
         batch: list[tuple[bytes, Metadata]] = []
         for l3_if, frame in frames:
             is_ip = frame[12:14] in ETHERTYPES_IP

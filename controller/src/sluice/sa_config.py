@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the section `security_associations`, of the configuration and of files for `sluice sa add`.
+"""Reads the section `security_associations` of the configuration, and of files for `sluice sa add`.
 
     security_associations:
       - name: to-branch
@@ -129,8 +129,8 @@ def _value_of(name: str, values: str) -> scalars.Scalar[Address | int | Opaque]:
 
 
 class TrafficKeys(ConfigSection, title="security_associations.traffic"):
-    """Keys of the values that the packets of an SA have. They are the selectors that `from_packet`
-    names in the rules of the SA's bundle."""
+    """Keys for the values of an SA's packets. They are the selectors that `from_packet` names in
+    the rules of the SA's bundle."""
 
     source = optional(_value_of("source", "address"), "Source address of the packets.", "any")
     destination = optional(
@@ -303,7 +303,7 @@ def read_associations(
     taken: ValuesInUse,
     origin: Origin = Origin.CONFIGURATION,
 ) -> tuple[SecurityAssociation, ...]:
-    """Reads a list of SAs, which may name the bundles in `bundles`. Omits SAs with an error.
+    """Reads a list of SAs. `bundles` are the bundles that they may name. Omits SAs with an error.
 
     Reports each error, and adds the values of the valid SAs to `taken`.
     """
@@ -433,7 +433,7 @@ def _read_traffic(section: YamlMapping) -> Populated | None:
     given = [name for name in FIELDS if written.value(keys[name]) is not None]
     written.close()
     problem = populated_problem(values)
-    if problem is not None and len(given) == len(values.selectors):  # each value could be read
+    if problem is not None and len(given) == len(values.selectors):  # all values could be read
         section.problem(SaKeys.traffic, problem)
     return values
 
