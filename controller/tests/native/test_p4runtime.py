@@ -188,8 +188,8 @@ class TestPackets:
             client.set_packet_metadata(fields, [])
 
     def test_a_full_packet_out_queue_says_how_many_fitted(self) -> None:
-        # The listener never answers. So the client can send no more once HTTP/2's initial window
-        # (64 KiB) is full, and its queue fills up.
+        # The listener never answers. So the client can send nothing more once HTTP/2's initial
+        # window (64 KiB) is full. Then its queue fills up.
         with socket.create_server(("127.0.0.1", 0)) as listener:
             address = f"127.0.0.1:{listener.getsockname()[1]}"
             with closing(P4RuntimeClient(address, 1, (0, 1), packet_out_limit=16)) as client:
@@ -313,8 +313,7 @@ class TestRead:
             client.read(token, b"")
         for _ in range(64):
             assert produced.acquire(timeout=DEADLINE)
-        # The test has polled no events, so the reads block now or soon. A packet-in must still
-        # arrive.
+        # The test does not poll events, so the reads will block. A packet-in must still arrive.
         switch.responses.put(whole_packet_in(b"still here"))
         wait_until(lambda: client.stats()["packet_in"] == 1, DEADLINE)
         events: Drain[Any] = Drain(client, slice_size=16)
@@ -366,7 +365,8 @@ class TestEnd:
         events.until(named("connected"))
         client.close()
         client.close()
-        # The calls must fail at once, even if the session's thread has not processed `close` yet.
+        # The calls must fail at once, even while the session's thread has not processed `close`
+        # yet.
         with pytest.raises(ConnectionError):
             client.packet_out([(b"x", (1, 2, 3))])
         with pytest.raises(ConnectionError):
