@@ -74,7 +74,7 @@ outbound:
 def test_the_lines_about_fragments_are_those_of_the_demos_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # No controller runs in this directory.
+    # In this directory no controller runs.
     monkeypatch.setattr("sluice.cli.shared.RUN_DIRECTORIES", (tmp_path,))
     said = CliRunner().invoke(cli, ["spd", "check", str(ROOT / "topo/two_sites/r1/wan.yaml")])
     quoted = [line for line in PAGE.splitlines() if line.startswith("wan ")]

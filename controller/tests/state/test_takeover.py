@@ -133,7 +133,7 @@ def test_next_hops_of_an_interface_that_is_not_let_in_are_retired() -> None:
     """Checks that next hops of an interface are retired if the switch admits no packets at that
     interface.
 
-    Only the entry that admits packets says in which VRF the interface was. So no packet may leave
+    Only the entry that admits packets shows in which VRF the interface was. So no packet may leave
     by the interface either: new routes could lead to it before the new lists are in force.
     """
     closed = plan_closing(held((EntityKind.L3_INTERFACE, Attachment(2, 0), None)), WANTED)
