@@ -28,7 +28,7 @@ def configured(directory: Path, *names: str, engines: str = "[]") -> Config:
 def give(directory: Path, *names: str, engines: str = "[]") -> tuple[dict[str, int], set[int]]:
     """Simulates a start of a controller that also updates the switch.
 
-    Returns the numbers by name, and the set of numbers that have moved to another interface.
+    Returns the numbers by name, and the set of numbers that were given to another interface.
     """
     numbers = InterfaceNumbers(directory)
     config = numbers.assign(configured(directory, *names, engines=engines))

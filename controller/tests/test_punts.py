@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the handling of punted packets: each is passed on in one way, or is dropped and counted
-under a name.
-"""
+"""Tests the handling of punted packets: each packet has exactly one outcome, or is dropped and
+counted by its reason."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests docs/how-to/rules.md: the parser accepts each example, and the rules mean what the page
-says.
-"""
+"""Tests docs/how-to/rules.md: the parser accepts each example, and the rules have the meaning that
+the page describes."""
 
 from __future__ import annotations
 

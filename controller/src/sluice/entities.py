@@ -294,7 +294,8 @@ class RuleVerdict(NamedTuple):
 class ListState(NamedTuple):
     """Holds the current epoch and generation of an SPD's list. Both numbers are at least 1.
 
-    `rule_set` numbers the list's entries in the rule tables; 0 if these tables have none.
+    `rule_set` is the number of the list's rule set, that is, of its entries in the rule tables. 0:
+    it has none.
     """
 
     epoch: int

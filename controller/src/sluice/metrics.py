@@ -2,9 +2,9 @@
 """Renders metrics as Prometheus text (exposition format 0.0.4) from the API's views.
 
 The metrics follow Prometheus' conventions: base units, `_total` for counters, names of parts and
-reasons as labels. Label values that are neither fixed in this module nor configured are limited to
-`MOST` per metric. The samples beyond this limit are summed under the label value `other`. At most
-`RULES` rules and `SAS` SAs have metrics of their own.
+reasons as labels. Some label values come neither from this module nor from the configuration. Each
+metric has at most `MOST` of them, and the samples beyond this limit are summed under the label
+value `other`. At most `RULES` rules and `SAS` SAs have metrics of their own.
 
 Pure: takes plain data, and yields lines of text lazily.
 """

@@ -179,7 +179,7 @@ def test_checked_errors_in_clear_must_be_about_flows_in_clear(
     ("source", "spi", "is_local", "passes"),
     [
         ("10.0.1.1", ESP_SPI, 1, True),
-        ("10.0.1.1", ESP_SPI, 0, False),  # not to this router
+        ("10.0.1.1", ESP_SPI, 0, False),  # an error for another destination than this router
         ("10.0.1.1", 7001, 1, False),
         ("10.0.1.2", ESP_SPI, 1, False),
     ],

@@ -279,7 +279,7 @@ def test_later_packets_of_a_cached_flow_reach_no_controller(run: Any) -> None:
     """Checks that the flow is cached, and that the switch sends no copies of the packets that it
     discards.
 
-    Copies would share a meter with the copies that request SAs.
+    Copies would share a meter with the copies by which the controller learns that an SA is missing.
     """
 
     async def scenario(world: RejectWorld) -> None:

@@ -171,7 +171,7 @@ class Observer:
         return PacketPath(came, inbound, prefix, outbound, Attachment(egress.port, egress.vlan))
 
     def _asked(self, binding: EntityKind, lists: EntityKind, l3_if: int) -> RawList | int | None:
-        """Returns the list that applies to an interface, or 0 if no list applies.
+        """Returns the number of the list that applies to an interface, or 0 if no list applies.
 
         Returns None if the switch drops the interface's packets.
         """

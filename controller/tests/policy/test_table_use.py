@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests which lists are in the rule tables, on each target, and the reasons that are shown."""
+"""Tests which lists are in the rule tables on each target, and the reasons that operators see."""
 
 from __future__ import annotations
 

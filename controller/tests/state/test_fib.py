@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the desired state of the switch: events go in, and each prefix gets the right target."""
+"""Tests the desired state of the switch: after events, each prefix must have the right target."""
 
 from __future__ import annotations
 

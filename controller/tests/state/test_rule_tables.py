@@ -513,7 +513,7 @@ def test_the_final_discard_follows_the_rules() -> None:
 
 
 def test_the_final_discard_leaves_exactly_the_icmp_errors_to_the_cpu() -> None:
-    """The types are those for which `wire.selectors` reads the quote, in both families."""
+    """The ICMP types are those for which `wire.selectors` reads the quote, in both families."""
     state = listed()
     lookup = Lookup(compile_list(state, AMPLE))
     final = RuleVerdict(state.final_id, Action.DISCARD, 0)

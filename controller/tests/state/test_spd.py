@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests what a commit plans: which lists change, which rules keep their numbers, and that no number
-is given to two rules.
-"""
+"""Tests the plan of a commit: which lists change, which rules keep their numbers, and that no
+number is given to two rules."""
 
 from __future__ import annotations
 

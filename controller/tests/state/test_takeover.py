@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests which entries of an earlier controller are withdrawn at a start: only those that differ
-from the desired ones, and without which packets are dropped.
-"""
+"""Tests which entries of an earlier controller are withdrawn at a start: those that differ from the
+desired ones, if the switch drops packets without them."""
 
 from __future__ import annotations
 

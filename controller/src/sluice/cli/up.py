@@ -68,7 +68,7 @@ def up(
     neighbours and sessions stay where they are. The host's own packets stay with the kernel. If the
     switch or the controller ends for any reason, the kernel forwards again.
 
-    Refuses a host whose kernel treats forwarded packets in a way that the switch does not know, and
+    Refuses a host whose kernel applies features to forwarded packets that the switch lacks, and
     names every reason.
     """
     if dry_run:

@@ -150,7 +150,7 @@ class PacketSchema:
         return self._again(packet, packet.stage, packet.nexthop_id, answer)
 
     def reinjection(self) -> list[tuple[str, int]]:
-        """Describes the values of the metadata of `reinject_with`, for native code.
+        """Describes for native code how to make the metadata that `reinject_with` returns.
 
         Each value is a constant, a value of the punted packet at some position, or a value of the
         `PolicyAnswer` at some position.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chooses election ids that cannot be guessed and that do not displace a live primary.
 
-Some switches authorize a Write only by comparing its election id with the primary's. So an id's low
-half is random. The high half has one of these values:
+Some switches authorize a Write only by comparing its election id with the primary's. So the id must
+be secret, and its low half is random. The high half has one of these values:
 
 - 0: the first id of a session, called a **question**: it asks the switch whether there is a
   primary. A question wins the election only if the switch has not had a primary yet.

@@ -303,7 +303,7 @@ class SpdKeys(ConfigSection, title="spds"):
 
 
 class OutboundKeys(ConfigSection, title="bundles.outbound"):
-    """Keys of an encrypting SA that an operator sets in its engine by hand."""
+    """Configuration keys of an encrypting SA that an operator installs in its engine by hand."""
 
     engine = required(_AN_ENGINE, "ID of the engine that encrypts.")
     sa = required(_SA_NUMBER, "Number of the SA in the engine.")
@@ -323,7 +323,7 @@ class OutboundKeys(ConfigSection, title="bundles.outbound"):
 
 
 class InboundKeys(ConfigSection, title="bundles.inbound"):
-    """Keys of a decrypting SA that an operator sets in its engine by hand."""
+    """Configuration keys of a decrypting SA that an operator installs in its engine by hand."""
 
     spi = required(_SPI, "SPI of the peer's ESP packets. The values 1 to 255 are reserved.")
     engine = required(_AN_ENGINE, "ID of the engine that decrypts.")

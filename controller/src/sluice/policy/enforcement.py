@@ -1010,7 +1010,8 @@ class Policy:
                     loop.call_later(ADDRESS_RETRY, self._addresses_changed.set)
 
     async def _commit_addresses(self, spd: str) -> None:
-        """Commits an SPD's rules in force with the generated rules for the current addresses.
+        """Commits an SPD's operator rules unchanged, with new generated rules for the current
+        addresses.
 
         Order: the rules are read here, while no other change runs. If they were read earlier, this
         commit could undo another commit made meanwhile.

@@ -216,8 +216,8 @@ class CommitHistory:
     def begin(self, rules: Mapping[str, RuleLists]) -> None:
         """Adds an entry with the rules that the router starts with, if the last entry has others.
 
-        They differ if the configuration has changed, or if the last commit could not be added to
-        the history.
+        This is the case if the configuration has changed, or if the last commit could not be added
+        to the history.
         """
         digests = {spd: self._encode(spd, lists)[0] for spd, lists in rules.items()}
         if not self.entries or self.entries[-1].digests != digests:

@@ -27,8 +27,8 @@ _FROM_PACKET: Callable[[Rule], tuple[str, ...]] = itemgetter(Rule._fields.index(
 class OperatorRules:
     """Holds the operator's rules of each list in `by_list`.
 
-    `own(vrf)` returns this router's addresses in a VRF. `add_bundles` assigns numbers to bundles
-    with these names that have none yet.
+    `own(vrf)` returns this router's addresses in a VRF. `add_bundles` gives numbers to those of the
+    named bundles that have none yet.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class OperatorRules:
         self, spds: Collection[str], generated: Mapping[ListName, tuple[Rule, ...]] | None = None
     ) -> dict[ListName, tuple[Rule, ...]]:
         """Returns the complete lists of these SPDs: the generated rules, then the operator's rules
-        with those of instances.
+        with the rules of instances.
 
         `generated` is the result of the method `generated`; with it, another thread may call this
         method. Order: the bundles of `bundles_without_sa` must have numbers before.
@@ -113,8 +113,8 @@ class OperatorRules:
     def with_generated(
         self, spd: str, direction: Direction, rules: Iterable[Rule]
     ) -> tuple[Rule, ...]:
-        """Returns the complete list: the generated rules, then these rules of the operator with
-        those of instances. Raises TooManyBundlesError."""
+        """Returns a complete list: the generated rules, then these rules of the operator with the
+        rules of instances. Raises TooManyBundlesError."""
         listed = tuple(rules)
         self._add_bundles(_without_sa(listed))
         first = generated_rules(direction, self.own_addresses(spd))

@@ -141,7 +141,8 @@ class VrfNamespaces:
 def _mark(namespace: NetworkNamespace) -> Any:
     """Returns a value that identifies a namespace uniquely.
 
-    If the kernel has no cookies, returns None, which the file never contains.
+    If the kernel has no cookies for namespaces, returns None. The file never contains None, so no
+    namespace then counts as made by this module.
     """
     cookie = namespace.cookie
     return None if cookie is None else [boot_id(), cookie]

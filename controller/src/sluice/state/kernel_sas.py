@@ -12,8 +12,8 @@ older state. The reason: a daemon that answers a rekey (Libreswan) installs the 
 peer has the new SA.
 
 A state that cannot be mirrored is left out, and a problem names it. If it is inbound, its packets
-are dropped, since their SPI is unknown. If it is outbound and the bundle has no other outbound SA,
-the bundle's packets are dropped.
+are dropped, because their SPI is unknown. If it is outbound and the bundle has no other outbound
+SA, the bundle's packets are dropped.
 
 Invariant: a state is never mirrored if the kernel itself has sent packets with it. Otherwise the
 kernel and the engine would use the same sequence numbers with one key, and so the same nonces.

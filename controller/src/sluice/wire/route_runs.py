@@ -2,9 +2,9 @@
 """Caches the decoded contents of route messages, and decodes further messages with the same
 contents in native code.
 
-`RouteRuns` replaces `RouteMemo` in `wire.fpm`. If every message of a frame is in the cache except
-for its prefix, `read` puts the frame's routes into a run (`sluice._native.RouteRun`), without a
-Python object for each route. All other frames are left to `decode_payload`, which fills the cache.
+`RouteRuns` replaces `RouteMemo` in `wire.fpm`. If the cache has the texts of all messages in a
+frame, `read` puts the frame's routes into a run (`sluice._native.RouteRun`), without a Python
+object for each route. All other frames are left to `decode_payload`, which fills the cache.
 """
 
 from __future__ import annotations

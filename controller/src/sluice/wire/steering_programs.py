@@ -171,7 +171,7 @@ def _find_port(made: Program, ports: int) -> None:
 
 
 def _check_prefix(made: Program, destination: int, length: int, table: int) -> None:
-    """Gives the frame to the kernel if the longest matching prefix says so."""
+    """Gives the frame to the kernel if the longest matching prefix has no verdict TO_SWITCH."""
     made.store_value(R10, _KEY, length * 8)
     _load_bytes(made, destination, _KEY + 4, length)
     made.load_map(R1, table)
