@@ -211,7 +211,7 @@ class Observer:
 
 
 async def routed(world: PolicyWorld) -> None:
-    """Announces neighbours and routes, and waits until the switch has everything."""
+    """Announces neighbours and routes, and waits until the switch has all entries."""
     for n in (1, 2, 3):
         world.kernel.put(neighbor(n, f"10.0.{n}.9", n))
         prefix = next(prefix for prefix, by in PREFIXES.items() if by == n)

@@ -130,7 +130,7 @@ def test_the_address_of_an_interface_of_ours_counts_in_its_configured_vrf() -> N
 def test_each_vrf_has_its_own_connected_prefix() -> None:
     wanted = Vrfs()
     assert wanted.everywhere(SHARED) == [1, 2, 3]
-    for n in (2, 3):  # zebra takes a VRF's connected route for one of the main table
+    for n in (2, 3):  # zebra announces a VRF's connected route as a route of the main table
         wanted.apply(route(SHARED, connected(n)))
         assert wanted.everywhere(SHARED) == [1, 2, 3]
     assert sum(wanted.fib.problems.values()) == 2

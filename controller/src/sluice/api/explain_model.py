@@ -229,7 +229,7 @@ class ModelExplainer:
             return Outcome("forwarded")
         return Outcome("dropped", "OUTBOUND_DISCARD")
 
-    # -- for the answer
+    # -- conversion to the API's answer
 
     def bundle_name(self, number: int) -> str | None:
         """Returns the name of a bundle, or None for number 0, which means no bundle."""
