@@ -228,7 +228,7 @@ class KernelFeed:
         self._socket.send(DUMPS[dump](self._sequence))
 
     def _compare_again(self) -> None:
-        """Requests a dump of everything. Waits until the interval since the last dump is over."""
+        """Schedules a dump of everything for the end of the interval since the last dump."""
         self.counters["comparisons"] += 1
         left = self._compared_at + COMPARISON_INTERVAL - time.monotonic()
         if self._waits:
