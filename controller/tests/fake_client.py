@@ -41,7 +41,7 @@ class FakeClient:
         election_id: tuple[int, int] = (0, 1),
     ) -> None:
         self.switch = switch
-        self._elects = arbitration is None  # any client that asks becomes primary
+        self._elects = arbitration is None  # the client that arbitrates becomes primary
         self.sent: list[tuple[bytes, tuple[int, ...]]] = []
         self.packet_out_room = 1 << 30
         self.elections: list[tuple[int, int]] = []
@@ -88,7 +88,7 @@ class FakeClient:
     def _check_open(self) -> None:
         """Raises ConnectionError if the session has ended, like the real client.
 
-        This happens even before the event "closed" has been polled.
+        This also holds while the event "closed" is still queued.
         """
         if self._gone:
             raise ConnectionError("the P4Runtime session has ended")
@@ -146,9 +146,8 @@ class FakeClient:
         self._emit(("read_done", token, 0, ""))
 
     def _found(self, wanted: p4r.ReadRequest) -> list[p4r.Entity] | None:
-        """Returns the wanted entities, or None if the switch lacks one of them and so refuses the
-        request.
-        """
+        """Returns the wanted entities. Returns None if the switch lacks one of them and so refuses
+        the whole request."""
         first, codec = wanted.entities[0], self.switch.flow_codec
         if first.HasField("counter_entry"):
             return list(wanted.entities)

@@ -104,7 +104,7 @@ class FakeSwitch:
     def found(self, wanted: Sequence[p4r.Entity]) -> list[p4r.Entity]:
         """Returns the entities that a read of these tables and profiles yields.
 
-        Meters and default actions are never read.
+        Does not return meters and default actions.
         """
         tables = {one.table_entry.table_id for one in wanted if one.HasField("table_entry")}
         others = {one.WhichOneof("entity") for one in wanted} - {"table_entry"}
@@ -196,8 +196,8 @@ class FakeSwitch:
         return OK
 
     def _delete(self, kind: EntityKind, key: EntityKey) -> int:
-        # Without such an entry, the switch drops packets. So it may be deleted while other entries
-        # refer to it, and a takeover does this.
+        # A kind in DROPS_WITHOUT: without the entry, the switch drops packets. So a takeover may
+        # delete the entry while other entries refer to it.
         if self._uses[kind, key] and kind not in DROPS_WITHOUT:
             self.violations.append(f"DELETE {kind.name} {key}: still referred to")
             return FAILED_PRECONDITION

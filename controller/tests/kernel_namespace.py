@@ -88,8 +88,7 @@ class Tap:
         os.write(self._file, frame)
 
     def read(self, wanted: Callable[[bytes], bool], deadline: float = DEADLINE) -> bytes:
-        """Returns the first frame of the host that `wanted` accepts, and drops the frames before
-        it.
+        """Returns the first frame of the host that `wanted` accepts. Discards the frames before it.
 
         Raises TimeoutError at the deadline.
         """

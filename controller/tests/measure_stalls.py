@@ -58,9 +58,9 @@ class WillingClient(FakeClient):
 
 
 class Routes:
-    """Creates route events only when they are polled.
+    """Creates route events when they are polled, and not before.
 
-    A list of all events would distort the measurement.
+    A list of all events would use memory that the daemon does not use.
     """
 
     def __init__(self, world: World) -> None:
@@ -99,7 +99,7 @@ class Bench:
 
     async def measure(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Does the work and prints the longest stall of each part."""
-        await asyncio.sleep(0.001)  # earlier work gets an iteration of its own
+        await asyncio.sleep(0.001)  # ends the iteration of earlier work
         self.stalls.forget()
         began, cpu = time.monotonic(), time.thread_time()
         await work()
@@ -137,7 +137,7 @@ class Bench:
         """
         world = self.world
         world.routes.put(FpmSessionClosed("gone"), FpmSessionOpened("zebra"))
-        # Read the length now: the dictionary itself is handed over and emptied.
+        # Read the length now, because the dictionary is handed over and emptied.
         kept = len(world.dump.routes)
         while self.controller.fib.rib.stale != kept or not self.controller.settled:
             await asyncio.sleep(0.01)

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generates random rules and packets. Both draw from the same few values, so that packets often
-match.
-"""
+"""Generates random rules and packets. Both use the same few values, so that packets often match."""
 
 from __future__ import annotations
 

@@ -63,9 +63,8 @@ Scenario = Callable[["PolicyWorld"], Awaitable[None]]
 
 
 class PolicyWorld(World):
-    """Runs a router with two SPDs. `sent` returns the metadata of each packet-out, by field
-    name.
-    """
+    """Runs a router with two SPDs. `sent` returns the metadata of each packet-out, as values by
+    field name."""
 
     @property
     def policy(self) -> Any:

@@ -36,8 +36,8 @@ def address_in(directory: Path) -> str:
     """Returns the address at which a test's switch serves P4Runtime.
 
     For sluice-switch this is a Unix socket, which is reachable from every network namespace. Each
-    test has a namespace of its own, but the native client's thread stays in the one where it was
-    first used.
+    test has a namespace of its own, but the native client's thread stays in the namespace where it
+    was first used.
     """
     return p4runtime_address(None, directory, "switch")
 

@@ -2,7 +2,7 @@
 """Reads the recordings of record_fpm.py and record_rtnetlink.py, and compares their decoded events
 with golden files.
 
-`REFRESH_GOLDENS=1 pytest` rewrites the goldens. Review them before you commit them.
+`REFRESH_GOLDENS=1 pytest` rewrites the golden files. Review them before you commit them.
 """
 
 from __future__ import annotations

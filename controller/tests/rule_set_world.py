@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Watches the rule sets in a fake switch, for the tests of rule sets.
 
-`SetWatch` checks each state that a packet could meet: a set that a list's state names must have all
-its entries, and they must be those of the rules of that generation.
+`SetWatch` checks each state that a packet could meet. If a list's state names a set, all entries of
+the set must exist, and they must be those of the rules of that generation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RULE_SETS = frozenset(RULE_KINDS.values())
 
 
 def with_mode(mode: str, spd: str = "corp") -> str:
-    """Returns CONFIG with a mode of this SPD. The other SPD has `mode: cache`."""
+    """Returns CONFIG in which this SPD has a certain mode. The other SPD has `mode: cache`."""
     return CONFIG.replace(f"- name: {spd}\n    mode: cache\n", f"- name: {spd}\n    mode: {mode}\n")
 
 

@@ -148,7 +148,7 @@ def resolved(entities: dict[tuple[EntityKind, object], object]) -> dict[object, 
     """Returns the entities with each id of a next hop or group replaced by the next hop or group
     itself.
 
-    If two results are equal, two switches forward alike, even if their ids differ.
+    If two switches have equal results, they forward alike, even if their ids differ.
     """
     meaning: dict[object, object] = {}
     for (kind, entry), value in entities.items():

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provides wrong writes, as of another client of the switch, and an auditor that repairs them. The
-auditor has no SPDs.
-"""
+"""Provides wrong writes, as another client of the switch could make them, and an auditor without
+SPDs that repairs them."""
 
 from __future__ import annotations
 

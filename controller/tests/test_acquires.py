@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the reports about traffic of rules with `from_packet` that lacks an SA. They name the
-populated values, and the same values are not reported often.
+"""Tests the reports of traffic that lacks an SA, for rules with `from_packet`. A report names the
+populated values. The same values are not reported often.
 
 `policy/test_bundle_instances.py` tests the reports of a running router.
 """
@@ -28,7 +28,7 @@ FROM_PACKET = ("source", "destination", "protocol", "destination_ports")
 
 
 class World:
-    """Holds the reports of a router with one list, whose rule has the number RULE."""
+    """Holds the acquires of a router with one list, whose rule has the number RULE."""
 
     def __init__(self, from_packet: tuple[str, ...] = FROM_PACKET) -> None:
         numbers = BundleNumbers({"branch": 5}, {})

@@ -2,7 +2,7 @@
 """Tests the handling of SAs with engines that refuse requests, stop answering, and come back. Also
 tests the order of writes to disk.
 
-The engines are fakes that receive the calls of `sources.esp_engine`.
+The engines are fakes with the methods of `sources.esp_engine`.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def made_by_suites() -> frozenset[str]:
     rules: dict[str, list[str]] = {}
     whole = set()
     for target, needs, recipe in re.findall(r"^([a-z0-9-]+):(?!=)(.*)\n(\t?)", text, re.MULTILINE):
-        # The target that `make images` depends on by default.
+        # The default target of `make images`.
         chosen = re.findall(r"filter given,.*?\),(\w+)\)", needs)
         rules[target] = [*needs.split("##")[0].split(), *chosen]
         if rules[target] and not recipe:
@@ -123,9 +123,8 @@ def made_by_suites() -> frozenset[str]:
 
 
 def made(command: Command) -> bool:
-    """Returns whether the command is just `make TARGET`, where a test suite builds TARGET
-    anyway.
-    """
+    """Returns whether the command is only `make TARGET`, for a target that the test suites
+    build."""
     words = command.words.split()
     return len(words) == 2 and words[0] == "make" and words[1] in made_by_suites()
 

@@ -21,7 +21,7 @@ from sluice.policy.spdfile import load_spd
 from sluice.yamlreader import ConfigError, YamlMapping
 
 ROOT = Path(__file__).parents[2]
-# A configuration with all sections, so that the parsers ask for all keys.
+# A configuration with all sections, so that the parsers read all keys.
 EVERYTHING = """\
 router: r1
 switch: {tls: {ca: a, certificate: b, key: c}, address: "192.0.2.1:9559"}
@@ -128,7 +128,7 @@ def everything(directory: Path) -> str:
 
 @pytest.fixture
 def asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, set[str]]:
-    """Returns the keys that the parsers ask for, by section."""
+    """Returns the keys that the parsers read, by section."""
     found: dict[str, set[str]] = {}
     close = YamlMapping.close
 

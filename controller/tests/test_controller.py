@@ -145,7 +145,8 @@ class World:
 
     @staticmethod
     def make_punts() -> PuntInput:
-        """Returns the queue of the daemon. `test_first_packets` also uses its specification."""
+        """Returns the queue that the daemon uses. `test_first_packets` also uses its
+        specification."""
         return NativePunts(SCHEMA, 100)
 
     def __init__(
@@ -329,7 +330,7 @@ def test_nobody_answers(run_scenario: Callable[..., None]) -> None:
         await world.ready.wait()
         packet = punt(ipv4(), "NEIGHBOR_UNRESOLVED", egress_l3_if=1)
         world.client.punt((packet.frame, tuple(packet[1:])))
-        await world.until(lambda: world.client.sent)  # sent at the latest by the packet's deadline
+        await world.until(lambda: world.client.sent)  # when the holding time ends
         assert metadata(world.client.sent[0][1])["kind"] == 2
         world.client.punt((packet.frame, tuple(packet[1:])))
         await world.until(lambda: len(world.controller.held) == 1)
@@ -612,8 +613,8 @@ def test_what_the_kernel_holds_stays_though_zebra_pauses_before_it_names_it(
         await world.synced()
         assert controller.reconciler.orphans == 0
         assert late_slot in switch.of(EntityKind.ROUTE)
-        # When the second comparison was due, all routes were announced. So the kernel's routes were
-        # not read again.
+        # When the second comparison was due, the daemon had announced all routes. So the kernel's
+        # routes were not read again.
         assert world.dump.asked == 1
 
     async def third(world: World) -> None:

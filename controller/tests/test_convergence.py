@@ -140,8 +140,8 @@ class PhaseInputs:
 def from_scratch(facts: PhaseInputs, bench: Bench) -> dict[object, object]:
     """Returns the entities that a new Fib computes from the last events.
 
-    A neighbour that failed and has not answered since then counts as failed in both Fibs, whatever
-    the kernel's last event about it is.
+    A neighbour that failed counts as failed in both Fibs until it has answered, even if the
+    kernel's last event about it says something else.
     """
     fresh = Desired()
     fresh.apply(*(link(spec.l3_if) for spec in SPECS))

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that routes of an earlier run stay in the switch until all routing daemons have completed
-their replays.
-"""
+"""Tests that routes in the switch from an earlier run stay until all routing daemons have completed
+their replays."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that updates that the switch refused become due again after a back-off. Each call returns a
-bounded number of them.
-"""
+"""Tests that refused updates become due again after a back-off, and that each call returns a
+limited number of them."""
 
 from __future__ import annotations
 
@@ -53,13 +52,13 @@ def test_a_success_lets_those_that_wait_try_and_no_others() -> None:
     failures.record(EntityKind.ROUTE, 1, WAITING, "next hop 1 is not installed")
     failures.record(EntityKind.ROUTE, 2, FULL, "full")
     failures.record(EntityKind.NEXTHOP, 1, FULL, "full")
-    failures.succeeded(EntityKind.NEXTHOP, [7])  # an entity that had not failed
+    failures.succeeded(EntityKind.NEXTHOP, [7])  # this entity had not failed before
     assert failures.due() == []
     failures.succeeded(EntityKind.NEXTHOP, [1])
     assert failures.next_retry == clock.now
     assert failures.due() == [(EntityKind.ROUTE, 1)]
     assert failures.due() == []
-    failures.record(EntityKind.ROUTE, 1, WAITING, "still not")  # the earlier retry time is void
+    failures.record(EntityKind.ROUTE, 1, WAITING, "still not")  # new retry time
     clock.now += FIRST_RETRY * 1.5
     assert failures.due() == [(EntityKind.ROUTE, 2)]
     clock.now += FIRST_RETRY

@@ -2,7 +2,7 @@
 """Tests that the native fast path treats each frame like the controller's event loop does, or
 leaves the frame to the loop.
 
-Random frames go through both.
+Random frames are given to both.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class BothWays:
     def gives(self, packet: PuntedPacket) -> list[tuple[int, bytes]]:
         """Returns the frames that the event loop delivers to the host for a punted packet.
 
-        Fails if the loop delivers frames and sends packet-outs for the same packet.
+        Fails if the loop both delivers frames and sends packet-outs for the packet.
         """
         self.taps.given.clear()
         outcome = PuntActions()
@@ -357,7 +357,7 @@ def test_ports_of_a_vrf_are_those_that_the_loop_lets_pass(router: Router) -> Non
     """Checks for pairs of UDP ports in a VRF that the fast path sends a frame if the loop does. It
     must leave frames with port 9 (probes) or 4500 (IKE) to the loop.
 
-    The ports are all values at which the decision could change, and their neighbours.
+    The ports are all values at which the decision could change, and the values next to them.
     """
     limits = {0, 65535, 49151, 49152, 53, 500, 520, 521, 646, 3784, 3785, 4500, 4784}
     ports = sorted({p + d for p in limits for d in (-1, 0, 1)} & set(range(65536)))
@@ -480,8 +480,8 @@ def test_an_error_leaves_as_what_it_quotes_came_by_the_fast_path(
     """Checks a host's ICMP error about a packet that the fast path has delivered.
 
     The error must leave as the quoted packet came: by its bundle, or in clear. The controller has
-    just started, so it drops errors about unknown packets. So the error leaves only if the fast
-    path has reported the delivery.
+    just started, so it drops errors about unknown packets. Therefore the error leaves only if the
+    fast path has reported the delivery.
     """
 
     async def scenario(world: FastWorld) -> None:
@@ -489,7 +489,7 @@ def test_an_error_leaves_as_what_it_quotes_came_by_the_fast_path(
         frame = packets.ethernet(ABOUT)
         world.delivered_packets.untold.append(
             packet_in(frame, "LOCAL", 1, bundle)
-        )  # the loop itself has not seen this packet
+        )  # only the fast path has seen this packet
         world.host.put(HostFrame(1, of_host(1, ERROR)))
         (sent,) = await world.sent()
         assert (sent["bundle"], sent["egress_l3_if"]) == (bundle, 0 if bundle else 1)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the packet with which a dry run asks the switch for the path of a flow.
+"""Tests the packet that a dry run sends through the switch to find the path of a flow.
 
-Also tests how the path is read from the switch's trace of this packet.
+Also tests how the path is read from the switch's trace.
 """
 
 from __future__ import annotations

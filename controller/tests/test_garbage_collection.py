@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that each collection traverses a bounded number of objects, however large the table is."""
+"""Tests that each collection traverses a bounded number of objects, even with a large table."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_a_table_that_is_replaced_is_as_well(garbage: GarbageCollection) -> None
     """Checks that the number of traversed objects is bounded while all routes of a table are
     replaced.
 
-    As many objects are freed as allocated. So the collector's own count, which triggers a
-    collection, stays near zero.
+    As many objects are freed as allocated. So the collector's own count stays near zero and never
+    triggers a collection.
     """
     most, table = 0, [[prefix(n)] for n in range(200_000)]
     for n in range(200_000):

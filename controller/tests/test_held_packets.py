@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests packets that are held until a neighbour is resolved. Their number is bounded per neighbour
-and in total, and each held packet is returned.
-"""
+"""Tests packets that are held until a neighbour is resolved. Their number is limited per neighbour
+and in total, and each held packet is returned once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests log records: with fields if there is a systemd journal, else as lines of text."""
+"""Tests log records: they have fields if there is a systemd journal, else they are lines of
+text."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def configured(directory: Path, *names: str, engines: str = "[]") -> Config:
 def give(directory: Path, *names: str, engines: str = "[]") -> tuple[dict[str, int], set[int]]:
     """Simulates a start of a controller that also updates the switch.
 
-    Returns the numbers by name, and the set of numbers that have moved to another interface.
+    Returns the numbers by name, and the set of numbers that were given to another interface.
     """
     numbers = InterfaceNumbers(directory)
     config = numbers.assign(configured(directory, *names, engines=engines))
@@ -69,8 +69,8 @@ def test_a_number_that_is_given_anew_has_moved(
 def test_moved_numbers_stay_so_until_the_switch_has_heard(tmp_path: Path) -> None:
     """Checks that numbers count as moved until the switch is updated.
 
-    If the controller dies before this, the next controller must still withdraw the entries that use
-    these numbers.
+    If the controller dies before this update, the next controller must still withdraw the entries
+    with these numbers.
     """
     for _ in range(2):
         numbers = InterfaceNumbers(tmp_path)

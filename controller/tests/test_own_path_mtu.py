@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests packets of the host that are too big once they are protected: the kernel must learn the
-path MTU.
+"""Tests packets of the host that are too big after ESP is added: the kernel must learn the path
+MTU.
 
 The tests use the real kernel, so they show how it reacts to the controller's ICMP errors.
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests ICMP errors about ESP packets that this router has sent.
 
-Such an error may set the path MTU of an SA only if it came by the bundle whose ESP it quotes.
+Such an error may set the path MTU of an SA only if it came through the bundle whose ESP it quotes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that ports of the configuration that the switch does not have are reported.
+"""Tests that configured ports that the switch does not have are reported.
 
 If an engine's port is missing, the switch must drop packets for this engine with the reason
 NO_ENGINE.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests how a controller becomes and stays primary of a switch.
+"""Tests how a controller becomes and stays the primary of a switch.
 
 A controller waits in standby until it can be primary. It gives way only to a client that stays
-primary, and not to one that was primary for a moment.
+primary, not to a client that is primary for a moment.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 def test_it_stands_by_until_it_has_its_turn(run_scenario: Callable[[Scenario], None]) -> None:
     async def scenario(switch: Switch) -> None:
-        primacy = switch.primacy(patience=0.0)  # of a controller that was primary before
+        primacy = switch.primacy(patience=0.0)  # patience of a controller that was primary before
         turn = asyncio.create_task(primacy.wait_for_primacy())
         await until(lambda: primacy.is_standby)
         assert not turn.done()
@@ -137,7 +137,7 @@ def test_one_that_hears_nothing_waits(run_scenario: Callable[[Scenario], None]) 
     """
 
     async def scenario(switch: Switch) -> None:
-        switch.arbitration = [NOBODY]  # the request for a higher id gets no answer
+        switch.arbitration = [NOBODY]  # and no answer to the request for a higher id
         primacy = switch.primacy(patience=0.001)
         turn = asyncio.create_task(primacy.acquire(lambda _: None))
         await until(lambda: switch.clients[-1:] and switch.clients[-1].elections)

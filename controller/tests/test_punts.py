@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the handling of punted packets: each is passed on in one way, or is dropped and counted
-under a name.
-"""
+"""Tests the handling of punted packets: each packet has exactly one outcome, or is dropped and
+counted by its reason."""
 
 from __future__ import annotations
 
@@ -172,7 +171,7 @@ def test_errors_come_from_the_interface_the_packet_came_by(
     error = ip_payload(frame)
     assert parse_ipv4(error).source == parse_address("10.0.3.1")
     assert tuple(error[20:22]) == code4
-    assert metadata["kind"] == 2  # LOCAL_ORIGIN, to be routed
+    assert metadata["kind"] == 2  # LOCAL_ORIGIN: the pipeline routes it
     assert metadata["egress_l3_if"] == 0
     frame, _ = sent(harness.handle(punt(ipv6("2001:db8:3::7", "2001:db8:9::1"), reason)))
     error = ip_payload(frame)

@@ -243,7 +243,7 @@ def test_many_orphans_go_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
         assert second.reconciler.pending >= count
         assert not second.reconciler.orphans
         gone = route("20.0.2.0/24", gateway("10.0.1.9", 1))
-        second.feed(gone)  # this route is wanted again before its slice is deleted
+        second.feed(gone)  # wanted again before its slice is deleted
         kept = slot("20.0.2.0/24")
 
         def looked() -> bool:
@@ -463,7 +463,8 @@ def loaded(bench: Bench, count: int) -> None:
 def test_an_empty_switch_gets_its_links_before_the_table() -> None:
     """Checks that an empty switch gets its on-link routes before all other routes.
 
-    So after a restart of the switch, packets between connected hosts do not wait for a full table.
+    Otherwise, after a restart of the switch, packets between connected hosts would wait for a full
+    table.
     """
 
     async def scenario() -> None:
@@ -478,7 +479,7 @@ def test_an_empty_switch_gets_its_links_before_the_table() -> None:
         assert set(routes[: len(near)]) == near
         others = [place for place, (kind, _) in enumerate(order) if kind is not EntityKind.ROUTE]
         table = order.index((EntityKind.ROUTE, routes[len(near)]))
-        assert max(others) < table  # all interfaces, MAC addresses and local addresses
+        assert max(others) < table  # all other entities, such as interfaces
         admitted = min(place for place in others if order[place][0] is EntityKind.L3_INTERFACE)
         assert max(order.index((EntityKind.ROUTE, key)) for key in near) < admitted
         assert routes[len(near)] == slot("20.0.0.0/12")
@@ -675,7 +676,7 @@ def test_an_entity_is_under_way_until_the_switch_acknowledges_it() -> None:
 
 
 def test_adopts_many_entities_without_a_stall() -> None:
-    """The time grows with the number of entities, and not with its square."""
+    """The time must be linear in the number of entities, not quadratic."""
     bench = Bench()
     entries = rule_entries(20_000)
     kind = EntityKind.INBOUND_RULE
@@ -687,7 +688,7 @@ def test_adopts_many_entities_without_a_stall() -> None:
         assert bench.reconciler.orphans == len(entries)
         began = time.thread_time()
         await bench.reconciler.adopt(kind, entries)
-        assert time.thread_time() - began < 2  # keeping them one by one takes 10 s
+        assert time.thread_time() - began < 2  # one by one, this would take 10 s
         assert bench.reconciler.orphans == 0
         assert bench.reconciler.desired[kind] == entries
 
@@ -699,7 +700,7 @@ def test_a_cancellation_that_comes_together_with_work_ends_the_task() -> None:
 
     async def scenario() -> None:
         await bench.ready()
-        # A failure limits the wait for work to the time of its retry.
+        # The failure's retry time ends the wait for work.
         bench.reconciler.failures.record(EntityKind.NEXTHOP, 99, RESOURCE_EXHAUSTED, "")
         task = asyncio.create_task(bench.reconciler.run(bench.switch))
         for _ in range(20):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that a reload reports which keys of the configuration have changed, and for each whether
-the reload or only a restart applies the change.
-"""
+"""Tests that a reload reports which keys of the configuration have changed, and for each key
+whether the reload or only a restart applies the change."""
 
 from __future__ import annotations
 
@@ -101,7 +100,7 @@ def test_vrfs_stay_where_they_are(tmp_path: Path) -> None:
     """Checks that a reload keeps the isolation that each running VRF has, also in the VRFs of the
     interfaces.
 
-    Without isolation, an interface would count as one of the default VRF's stack.
+    Without isolation, an interface would count as a part of the default VRF's stack.
     """
     new = read(tmp_path, WHOLE)
     running = read(tmp_path, WHOLE.replace("table: 100", "table: 100, isolation: namespace"))

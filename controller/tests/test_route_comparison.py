@@ -129,7 +129,7 @@ def test_routes_that_the_replay_left_out_are_taken_before_stale_ones_go() -> Non
     bench.finish()
     assert bench.keys() == in_vrf.keys()
     assert bench.fib.rib.stale == 0
-    assert bench.gate.due is None  # no route was kept only because the kernel has it
+    assert bench.gate.due is None  # otherwise another comparison would follow
 
 
 def test_nothing_follows_from_what_the_kernel_said_before_a_new_session() -> None:

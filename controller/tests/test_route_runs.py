@@ -2,8 +2,8 @@
 """Tests that the fast code for runs (many routes at once, in the native table) has the same results
 as the general code for single routes.
 
-Two routers get the same bytes of a routing daemon and the same events of the kernel. One reads runs
-and writes many routes at a time. The other decodes each message and writes each route by the
+Two routers get the same bytes from a routing daemon and the same events from the kernel. One reads
+runs and writes many routes at a time. The other decodes each message and writes each route by the
 general code.
 
 After any sequence of events, both routers must forward alike and have the same record of each
@@ -290,7 +290,7 @@ WAYS = {
 def said(draw: st.DrawFn) -> list[tuple[str, int, Any, int]]:
     """Draws the routes of one frame: prefix, table, way, protocol.
 
-    The routes differ in the prefix only.
+    These routes differ only in their prefix.
     """
     table = draw(st.sampled_from([254, 254, 254, 100, 77]))
     protocol = draw(st.sampled_from([186, 188]))
@@ -318,7 +318,7 @@ STEPS = st.one_of(
 
 def send(router: Router, said: Sequence[tuple[str, int, Any, int]], replaces: bool) -> None:
     messages = [route_message(*one) for one in said]
-    if replaces:  # zebra deletes and adds a route in one frame
+    if replaces:  # as zebra does: delete and add in one frame
         gone = [route_message(text, table, None, 0) for text, table, _, _ in said]
         pairs = zip(gone, messages, strict=True)
         router.frames.append(b"".join(part for pair in pairs for part in pair))

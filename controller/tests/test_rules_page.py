@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests docs/how-to/rules.md: the parser accepts each example, and the rules mean what the page
-says.
-"""
+"""Tests docs/how-to/rules.md: the parser accepts each example, and the rules have the meaning that
+the page describes."""
 
 from __future__ import annotations
 
@@ -74,7 +73,7 @@ outbound:
 def test_the_lines_about_fragments_are_those_of_the_demos_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # No controller runs in this directory.
+    # In this directory no controller runs.
     monkeypatch.setattr("sluice.cli.shared.RUN_DIRECTORIES", (tmp_path,))
     said = CliRunner().invoke(cli, ["spd", "check", str(ROOT / "topo/two_sites/r1/wan.yaml")])
     quoted = [line for line in PAGE.splitlines() if line.startswith("wan ")]

@@ -93,7 +93,7 @@ def test_traffic_is_written_as_it_was_read(
 
 
 def problems(directory: Path, old: str, new: str) -> list[str]:
-    """Returns the problems of a file with one outbound SA in which `new` replaces `old`."""
+    """Reads a file with one outbound SA in which `new` replaces `old`. Returns the problems."""
     path = directory / "key"
     path.touch(mode=0o600)
     path.write_text("0f" * 20)

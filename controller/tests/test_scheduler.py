@@ -91,7 +91,7 @@ def test_a_lone_piece_of_work_is_served_at_once() -> None:
         assert served == ["lone", "lone"]
         scheduler.wake(other)
         scheduler.serve(lone)
-        assert served == ["lone", "lone"]  # `lone` waits for its turn, behind the more urgent inlet
+        assert served == ["lone", "lone"]  # `lone` waits behind the more urgent inlet
         while len(served) < 4:
             await asyncio.sleep(0)
         assert served[2:] == ["other", "lone"]

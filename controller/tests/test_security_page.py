@@ -85,7 +85,7 @@ def switch(files: Path) -> Iterator[tuple[int, Future[str]]]:
         try:
             yield listener.getsockname()[1], client
         finally:
-            with socket.socket() as last:  # ends `accept` if no client came
+            with socket.socket() as last:  # makes `accept` return if no client came
                 last.connect_ex(listener.getsockname())
             thread.join()
 

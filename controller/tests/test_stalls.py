@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the measurement of the loop's stalls, with a given clock."""
+"""Tests the measurement of the event loop's stalls, with a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_turn_of_the_loop_is_all_that_ran_in_it() -> None:
 def test_waiting_is_no_stall() -> None:
     """Checks that waiting in the selector is not a stall.
 
-    Here the real clock runs.
+    This test uses the real clock.
     """
     stalls = Stalls()
     with asyncio.Runner(loop_factory=lambda: measured_loop(stalls)) as runner:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the start of the daemon.
 
-BFD gets no packets while the daemon starts. So the daemon must load no package that it does not
-need. A daemon that cannot start must give the reason in one sentence.
+While the daemon starts, BFD gets no packets. So the daemon must not load packages that it does not
+need. If it cannot start, it must give the reason in one sentence.
 """
 
 import os

@@ -32,7 +32,7 @@ def test_a_verdict_of_the_rule_tables() -> None:
     passed = read_path(steps).lists[Direction.OUTBOUND]
     assert (passed.hit, passed.rule_hit) == (False, True)
     assert (passed.rule, passed.verdict, passed.bundle) == (0x10000, 3, 7)
-    # leave_to_cpu has no parameters
+    # a hit of `leave_to_cpu`, which has no parameters
     steps[-1] = table(f"{OUTBOUND}.ipv4_rule", result="hit")
     assert not read_path(steps).lists[Direction.OUTBOUND].rule_hit
 

@@ -82,7 +82,7 @@ def test_interfaces_and_next_hops_do_not_wait_for_a_large_table() -> None:
         kernel(bench)
         bench.feed(neighbor(1, "10.0.1.9", 7))  # the neighbour now has another MAC address
         bench.feed(*many(ROUTES, gateway("10.0.1.9", 1))[1:], no_route("20.0.0.0/24"))
-        bench.reconciler.release(EntityKind)  # no route uses the next hop of the other gateway
+        bench.reconciler.release(EntityKind)  # the other gateway's next hop has no routes
         await bench.settle(lambda: bench.reconciler.forwards)
         assert not bench.reconciler.compared
         assert not bench.reconciler.synced

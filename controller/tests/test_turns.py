@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests when the event loop computes the slices of views.
 
-Views wait for urgent work, but not for ever. Several views take turns.
+Views wait for more urgent work, but are not starved. Several views take turns.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provides version information: Sluice's version and commit, and the switch pipeline's digest.
+"""Provides Sluice's version and commit, and the digest of the switch pipeline.
 
 In an installed wheel, the commit is in the file `BUILT_FROM`. In a checkout, git supplies the
-commit. The module imports no other module of Sluice, so `sluice --version` starts fast: it loads
-neither protobuf nor finsy.
+commit. This module imports no other module of Sluice, and so neither protobuf nor finsy. So `sluice
+--version` starts fast.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHOWN = 12
 def default_pipeline() -> Path:
     """Returns the directory of the compiled pipeline.
 
-    An installed package contains the pipeline. Otherwise it is in the checkout.
+    Uses the pipeline in the installed package, or else the one in the checkout.
     """
     installed = PACKAGE / "pipeline"
     if installed.is_dir():

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports for which traffic of rules with `from_packet` an SA is missing (RFC 4301, 5.1 step 3b).
+"""Reports the traffic of rules with `from_packet` for which an SA is missing (RFC 4301, 5.1 step
+3b).
 
 The switch drops a packet as NO_SA if no SA carries packets with its populated values, and copies
-the packet to the controller. This module reports the values in the audit log. An operator, or a
+the packet to the controller. This module writes the values to the audit log. An operator, or a
 program that follows the audit log, can then add the SA. The same values are reported at most once
 in `INTERVAL`.
 
@@ -38,9 +39,9 @@ REMEMBERED = 4096
 
 
 class Acquires:
-    """Reports packets that were dropped for want of an instance's SA.
+    """Reports packets that were dropped because their instance has no SA.
 
-    `latest` has the time of the last report of each instance, the latest report last.
+    `latest` has the time of the last report of each instance. The most recent one is last.
     """
 
     def __init__(self, policy: Policy, packets: PacketSchema, audit: AuditLog) -> None:

@@ -2,8 +2,8 @@
 """Runs the daemon's process: configuration, privileges, signals and API. `service` runs the router.
 
 `run(config_path)` returns an exit code. If the start fails, it prints the reason as one sentence on
-standard error. On SIGTERM or SIGINT the daemon ends; the switch keeps its entries and continues to
-forward. On SIGHUP the daemon reloads its configuration.
+standard error. On SIGTERM or SIGINT the daemon ends, while the switch keeps its entries and
+continues to forward. On SIGHUP the daemon reloads its configuration.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ OK, FAILED = 0, 1
 def run(config_path: Path, *, configured_policy: bool = False) -> int:
     """Runs the daemon until it receives SIGTERM or SIGINT. Returns the process's exit code.
 
-    With `configured_policy`, SPDs start with the rules of the configuration, not with those of the
-    last commit.
+    With `configured_policy`, SPDs start with the configured rules instead of those of the last
+    commit.
     """
     return _run_daemon(partial(load_config, config_path), config_path, configured_policy)
 
 
 def run_without_file(config: Config) -> int:
-    """Runs the daemon like `run`, with a configuration that is in no file (`sluice up`)."""
+    """Runs the daemon like `run`, with a configuration object instead of a file (`sluice up`)."""
     return _run_daemon(lambda: config, None, configured_policy=False)
 
 

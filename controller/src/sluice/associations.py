@@ -5,9 +5,9 @@ Desired SAs come from the configuration, from commands (`sa_store`) and from the
 `traffic` belongs to an instance of its bundle, which has a bundle number of its own
 (`policy.bundle_instances`). Engines and switch know only this number.
 
-`state.sa_table` plans the commands for the engines; this module sends them. Each engine has a task,
-which reads the engine's SAs every `POLL` seconds or less often. The task executes the plan after
-each reading and at each change of the desired SAs.
+`state.sa_table` plans the commands for the engines, and this module sends them. Each engine has a
+task. The task reads the engine's SAs every `POLL` seconds or less often. After each reading, and
+after each change of the desired SAs, it executes the plan.
 
 Order: an SA is installed in the engine first, then recorded on disk (`sa_uses`), then written to
 the switch. So if the controller is interrupted at any point, packets are dropped or protected, but
@@ -98,8 +98,8 @@ class Associations:
     """Manages all SAs.
 
     `engines` are the engines with an admin socket, by number. `path_mtus` computes the path MTUs to
-    the SAs' peers. `instances` gets the instances that have SAs. `on_changed` is called with each
-    change of the desired switch state. `on_engine` is called when an engine starts or stops
+    the SAs' peers. `instances` is informed of the instances that have SAs. `on_changed` is called
+    at each change of the desired switch state. `on_engine` is called when an engine starts or stops
     answering. Raises SaStoreError.
     """
 
@@ -196,7 +196,8 @@ class Associations:
             self._uses.close()
 
     async def _run_timers(self) -> None:
-        """Every `POLL` seconds, handles what expires: path MTUs, SAs at the end of their life."""
+        """Every `POLL` seconds, handles what has expired: path MTUs, and SAs at the end of their
+        life."""
         while True:
             await asyncio.sleep(POLL)
             if self._review_path_mtus():
@@ -206,7 +207,7 @@ class Associations:
                 retired = [
                     one
                     for one in self.table.retired(self._clock())
-                    if one.origin is not Origin.KERNEL  # the kernel itself deletes its retired SAs
+                    if one.origin is not Origin.KERNEL  # the kernel deletes its own retired SAs
                 ]
                 if retired:
                     async with self._lock:
@@ -259,7 +260,7 @@ class Associations:
                 await self._follow_engine(number, engine)
             except EngineUnreachableError as error:
                 lost = number not in self.unreachable
-                try:  # perhaps only the connection was lost
+                try:  # perhaps only the connection failed
                     await self._read_status(number, engine)
                 except EngineUnreachableError as again:
                     self.unreachable[number] = str(again)
@@ -291,8 +292,9 @@ class Associations:
     async def _read_status(self, number: int, engine: EngineInput) -> None:
         """Reads the SAs that an engine holds, and updates the plan.
 
-        Order: first the record on disk is completed with wanted SAs of the engine that it lacks.
-        The switch may use these SAs as soon as the plan knows that the engine holds them.
+        Order: before the plan, the record on disk is updated. It gets the wanted SAs that the
+        engine holds and that it lacks, because the switch may use these SAs as soon as the plan
+        knows of them.
         """
         held = await engine.status()
         wanted = {one.settings for one in self.table.wanted}
@@ -322,7 +324,7 @@ class Associations:
             await asyncio.to_thread(self._uses.record_use, number, keys, self._clocks())
 
     async def _execute(self, number: int, engine: EngineInput, commands: Sequence[Command]) -> None:
-        """Sends the plan's commands to an engine."""
+        """Sends an engine the commands of the plan."""
         taken: list[tuple[SecurityAssociation, int]] = []
         try:
             for command in commands:
@@ -363,7 +365,7 @@ class Associations:
             finally:
                 keys.erase()
         except (KeyUnavailableError, EngineRefusalError) as error:
-            if self._refusals.get(_name(sa)) != str(error):  # logged once, not for each retry
+            if self._refusals.get(_name(sa)) != str(error):  # log the first refusal, not each retry
                 self._refusals[_name(sa)] = str(error)
                 log.warning("SA %s is not installed: %s", _name(sa), error)
             self.counters["SAs refused"] += 1
@@ -377,7 +379,7 @@ class Associations:
     async def _delete(self, number: int, engine: EngineInput, held: HeldSa) -> None:
         try:
             await engine.delete(held.settings, held.number)
-        except EngineRefusalError as error:  # already deleted by another client
+        except EngineRefusalError as error:  # another client has deleted it
             log.info("engine %d, SPI %#x: %s", number, held.settings.spi, error)
         self.counters["SAs taken from engines"] += 1
         self.table.deleted(number, held)
@@ -415,7 +417,7 @@ class Associations:
         self._progress.set()
 
     def progressed(self) -> None:
-        """Wakes commands that wait for the switch. Called after the switch has applied updates."""
+        """Wakes commands that wait for the switch. Called when the switch has applied updates."""
         self._progress.set()
 
     # -- path MTUs
@@ -437,7 +439,8 @@ class Associations:
         return self._path_mtus.of(bundle.id, peer, bundle.path_mtu)
 
     def links_changed(self) -> None:
-        """Recomputes the path MTUs, which the MTUs of links limit."""
+        """Recomputes the path MTUs. Called when the MTU of a link changes, because links limit path
+        MTUs."""
         self._review_path_mtus()
         self._changed()
 
@@ -453,8 +456,8 @@ class Associations:
     def report_path_mtu(self, sa: SecurityAssociation, mtu: int, sender: Address) -> bool:
         """Records the path MTU, in bytes, that an authentic ICMP error reports for an outbound SA.
 
-        Returns whether the report lowers the path MTU or confirms an earlier report. Any other
-        report is ignored.
+        Returns True if the report lowers the path MTU or confirms an earlier report. Ignores any
+        other report and returns False.
         """
         bundle, peer = self.table.bundles.get(sa.settings.bundle), _peer(sa.settings)
         if bundle is None or peer is None:
@@ -471,8 +474,8 @@ class Associations:
     def set_configured(self, configured: Sequence[SecurityAssociation]) -> None:
         """Replaces the configured SAs after a reload. Raises SaStoreError.
 
-        If an SA has another SPI and key than before, the new SA succeeds the old one, as in a
-        rekey: the old SA is kept until its successor is in use.
+        If a configured SA has another SPI and key than before, this is a rekey: the old SA stays
+        until its successor is in use.
         """
         before = {one.name: one for one in self._wanted() if not one.is_retiring}
         unchanged = {one.name: one for one in self._configured}
@@ -505,10 +508,10 @@ class Associations:
     def _keep_until_succeeded(
         self, deleted: Mapping[SaId, SecurityAssociation], sas: Iterable[SecurityAssociation]
     ) -> None:
-        """Keeps outbound SAs for up to `OVERLAP` seconds after the kernel has deleted them.
+        """Keeps outbound SAs in use for up to `OVERLAP` seconds after the kernel has deleted them.
 
-        An IKE daemon may delete an SA at the same moment in which it creates the successor. Without
-        the delay, packets would be dropped until an engine holds the successor.
+        An IKE daemon may delete an SA at the moment in which it creates the successor. Without the
+        delay, packets would be dropped until an engine holds the successor.
         """
         coming = {sa.name for sa in sas if sa.is_outbound and not self.table.is_held(sa)}
         leaving = {
@@ -527,7 +530,8 @@ class Associations:
         self._update_wanted()
 
     async def wait_for_kernel_sas(self) -> None:
-        """Waits until each new SA of the kernel is in force, refused, or waits for an engine.
+        """Waits until each new SA of the kernel is in force or refused, or its engine does not
+        answer.
 
         Waits at most `SETTLE` seconds.
         """
@@ -540,10 +544,11 @@ class Associations:
     def _still_valid(self, stored: Iterable[StoredSa]) -> list[StoredSa]:
         """Returns the stored SAs that are still valid, and logs a warning for each conflict.
 
-        A stored SA that replaced a configured SA is valid while the configuration of the configured
-        SA is unchanged. A stored SA that a command added is valid while no configured SA has the
-        same name. No stored SA is valid whose key or inbound SPI the configuration gives to another
-        SA.
+        - A stored SA that replaced a configured SA is valid while the configuration of that SA is
+          unchanged.
+        - A stored SA that a command added is valid while no configured SA has the same name.
+        - A stored SA is not valid if the configuration gives its key or its inbound SPI to another
+          SA.
         """
         document = {one.name: self._store.document(one) for one in self._configured}
         taken = ValuesInUse.by(self._configured)
@@ -608,8 +613,8 @@ class Associations:
         self.table.set_wanted(numbered)
 
     def _instance_of(self, sa: SecurityAssociation) -> Instance | None:
-        """Returns the instance to which a wanted SA belongs, or None if it belongs to the bundle
-        itself."""
+        """Returns the instance to which a wanted SA belongs. Returns None if the SA has no
+        `traffic`, so that it belongs to the bundle itself."""
         if sa.traffic is None:
             return None
         values = sa.traffic if sa.is_outbound else sa.traffic.turned()
@@ -632,14 +637,14 @@ class Associations:
     # -- commands
 
     def values_in_use(self) -> ValuesInUse:
-        """Returns the names, keys and SPIs of all present SAs. A new SA must have other values."""
+        """Returns the names, keys and SPIs of all present SAs. A new SA must use other values."""
         return ValuesInUse.by(tuple(self._wanted()))
 
     async def add(self, sas: Sequence[SecurityAssociation]) -> list[SaReport]:
         """Adds the SAs of a command.
 
-        Returns the SAs' reports once each SA is in force or waits for an engine that does not
-        answer. Raises AssociationError and SaStoreError; then no SA is added.
+        Returns the SAs' reports once each SA is in force, or its engine does not answer. Raises
+        AssociationError and SaStoreError; then no SA is added.
         """
         async with self._lock:
             for sa in filter(self.table.is_expired, sas):
@@ -711,7 +716,7 @@ class Associations:
         return replace(old, settings=settings, keys=keys)
 
     async def delete(self, name: str, spi: int | None = None) -> list[SecurityAssociation]:
-        """Deletes the SAs with this name, or only the one with this SPI. Returns the deleted SAs.
+        """Deletes all SAs with this name, or only the one with this SPI. Returns the deleted SAs.
 
         Raises AssociationError and SaStoreError.
         """
@@ -756,7 +761,8 @@ class Associations:
         return reports
 
     async def _wait_until_decided(self, sas: Sequence[SecurityAssociation]) -> list[SaReport]:
-        """Returns the reports of these SAs once each is in force, refused, or waits for an engine.
+        """Returns the reports of these SAs once each is in force or refused, or its engine does not
+        answer.
 
         Returns after `SETTLE` seconds in any case.
         """
@@ -832,7 +838,7 @@ class Associations:
             return state, f"SA {name}: {state}: {one.why}{advice}"
         if one.state is SaState.WAITING and one.engine not in self.unreachable:
             return state, f"SA {name}: {one.why}"
-        if _is_soft(one) and not is_kernels:  # the kernel's IKE daemon is notified instead
+        if _is_soft(one) and not is_kernels:  # the kernel notifies its IKE daemon instead
             return "soft limit", f"SA {name} has reached a soft limit: rekey it (sluice sa rekey)"
         return None
 
@@ -851,7 +857,8 @@ def _is_soft(one: SaReport) -> bool:
 
 
 def _succeeds(new: SecurityAssociation, old: SecurityAssociation) -> bool:
-    """Returns whether `new` can replace `old` in a rekey: same traffic, another SPI and key."""
+    """Returns whether `new` can replace `old` in a rekey: it carries the same traffic, with another
+    SPI and key."""
     one, other = new.settings, old.settings
     same = (one.direction, one.bundle) == (other.direction, other.bundle)
     same = same and new.traffic == old.traffic

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Appends lines to a file that may be rotated. A write error raises no exception.
 
-The file is reopened when its path names another file, so `logrotate` need not signal the program.
-A line is written whole or not at all. Lines that cannot be written are counted. The program's own
-log reports the first lost line, and reports when writing works again. Symbolic links are not
-followed.
+If the path names another file, as after `logrotate`, the file is reopened. So `logrotate` need not
+signal the program. A line is written whole or not at all. Lines that cannot be written are counted.
+The program's own log reports the first lost line, and reports when writing works again. Symbolic
+links are not followed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class AuditFile:
             self._descriptor = None
 
     def _current(self) -> int:
-        """Returns a descriptor of the file that the path names now. Reopens a rotated file."""
+        """Returns a descriptor of the file that the path names now. Opens it again after a
+        rotation."""
         if self._descriptor is not None and not self._is_current(self._descriptor):
             self.close()
         if self._descriptor is None:
@@ -74,6 +75,6 @@ class AuditFile:
     @staticmethod
     def _write(descriptor: int, line: bytes) -> None:
         written = os.write(descriptor, line)
-        if written < len(line):  # the disk has no room for the rest of the line
+        if written < len(line):  # no room on the disk for the rest of the line
             os.ftruncate(descriptor, os.lseek(descriptor, 0, os.SEEK_END) - written)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

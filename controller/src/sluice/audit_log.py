@@ -3,10 +3,11 @@
 
 Logs packets that policy refused (unknown SPI, cleartext that must be protected, forged shim,
 discard by a rule with `audit: true`, refused ICMP errors, dropped fragments). Logs the values for
-which a rule with `from_packet` has no SA. Logs each change of policy with its requester. A token
-bucket limits each event type. Suppressed events are counted; the next logged event of the type
-reports their number. No function of this module raises an exception, not even for a malformed
-packet or a full disk.
+which a rule with `from_packet` has no SA. Logs each change of policy with its requester.
+
+A token bucket limits each event type. Suppressed events are counted, and the next logged event of
+the type reports their number. No function of this module raises an exception, not even for a
+malformed packet or a full disk.
 
 docs/how-to/policy.md describes the fields. Depends on config, state.spd, audit_file and
 wire.readable.
@@ -66,7 +67,7 @@ REQUESTED_BY: ContextVar[Requester | None] = ContextVar("asked_by", default=None
 
 class ListChange(NamedTuple):
     """Holds a list before and after a change, and the numbers of rules that the change adds and
-    removes. `before` is None if the old list is unknown."""
+    removes. `before` is None if the earlier list is unknown."""
 
     before: PolicyList | None
     after: PolicyList
@@ -75,7 +76,7 @@ class ListChange(NamedTuple):
 
     @classmethod
     def of(cls, before: PolicyList | None, after: PolicyList) -> ListChange:
-        """Compares two lists. Takes long for long lists that have little in common."""
+        """Compares two lists. Slow for long lists that have little in common."""
         if before is None:
             return cls(None, after)
         start, end, end_before = changed_since(before, after)
@@ -87,7 +88,7 @@ class AuditLog:
     """Writes the audit log of one router.
 
     `wall` returns the wall-clock time in seconds since the Unix epoch. `lists` returns the list
-    with a number, since packet metadata has only the number.
+    with a given number. It is needed because packet metadata has only the number.
     """
 
     def __init__(self, config: Config, wall: Callable[[], float] = time.time) -> None:
@@ -129,9 +130,9 @@ class AuditLog:
     def discarded(self, packet: PuntedPacket, state: PolicyList, rule_id: int, now: float) -> None:
         """Logs a packet that the controller discarded by a rule of this list with `audit`.
 
-        The flow cache discards the flow's later packets, which are not logged. Packets of rules
-        without `audit` are not logged, unless a bundle carried the packet. Such a packet does not
-        match the selectors of its SA (RFC 4301, 5.2, step 4).
+        The flow cache then discards the flow's later packets, which are not logged. Packets of
+        rules without `audit` are logged only if a bundle carried them, because such a packet does
+        not match the selectors of its SA (RFC 4301, 5.2, step 4).
         """
         is_wrong_sa = bool(packet.bundle) and state.direction is Direction.INBOUND
         event = WRONG_SA if is_wrong_sa else DISCARDED
@@ -157,7 +158,7 @@ class AuditLog:
         self, packet: PuntedPacket, bundle: str, traffic: Mapping[str, str | int], now: float
     ) -> None:
         """Logs a packet that was dropped because no SA carries packets with its values. `traffic`
-        has the values, in the form of `security_associations`."""
+        has these values, in the form of `security_associations`."""
         if self._may_write(ACQUIRED, now):
             fields = self._list_fields(self.lists(packet.list_id), packet.rule)
             fields |= {"to": bundle, "traffic": dict(traffic)}

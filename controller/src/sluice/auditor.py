@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Continuously compares the switch's entries with the controller's record, and repairs differences.
+"""Compares the switch's entries with the controller's record all the time, and repairs differences.
 
 Other P4Runtime clients with write access may change entries without the controller's knowledge. So
-during a session the auditor reads all entries back, in parts and at a bounded rate:
-  - policy, interfaces and flows in frequent rounds, since a wrong entry could let packets bypass
-    policy;
-  - routes, which may be many, in separate and less frequent rounds.
+during a session the auditor reads all entries back, in parts and at a limited rate:
+- policy, interfaces and flows in frequent rounds, because a wrong entry could let packets bypass
+  policy;
+- routes, which may be many, in separate and less frequent rounds.
 
-An entry that differs from the record is read a second time on its own, since an update may have
-been in flight at the first reading. An entry that still differs is repaired, counted and logged. A
-flow that was written since the round began is not missed before the next round. Otherwise each new
-flow would be read a second time.
+An entry that differs from the record is read a second time on its own, because an update may have
+been in flight at the first reading. An entry that still differs is repaired, counted and logged. If
+a flow was written after the round began, its absence counts only from the next round on. Otherwise
+each new flow would be read a second time.
 
-Flows found at the start of a session are checked once against the rules, since the controller does
-not know who wrote them. Between another client's write and the repair, packets may pass wrongly.
-The report's `seconds` bound that time.
+Flows found at the start of a session are checked once against the rules, because the controller
+does not know who wrote them.
+
+Between another client's write and the repair, packets may be treated wrongly. The `seconds` in the
+report limit this time.
 
 The reconciler and the flow tables write the repairs. If another client changed a list, a commit
 gives the list new version numbers. If another client replaced the pipeline, the session restarts.
@@ -92,8 +94,8 @@ class Auditor:
     """Audits the switch of one router.
 
     `routes` iterates over the prefixes of all routes. `rate` is the largest reading rate, in
-    entries a second. `interval` is the time from the start of one policy round to the start of the
-    next, in seconds. After a round that takes longer, the next round starts at once. `is_busy`
+    entries a second. `interval` is the time in seconds from the start of one policy round to the
+    start of the next. After a round that takes longer, the next round starts at once. `is_busy`
     returns whether punted packets wait for Python.
     """
 
@@ -169,7 +171,7 @@ class Auditor:
             except P4RuntimeError as error:
                 if session.closed.done():
                     raise
-                report.problem = str(error)  # a target that does not support this read
+                report.problem = str(error)  # the target does not support this read
             else:
                 now = self._clock()
                 report.completed(audited.comparison.compared, now - began, now)
@@ -221,7 +223,7 @@ class Auditor:
         """Audits the entities that the switch returns for `requests`.
 
         Also audits recorded entities that the switch did not return. If `requests` read routes,
-        these are routes. Otherwise they are entities of all other kinds except settings.
+        these are the routes. Otherwise they are the entities of all other kinds except settings.
         """
         decode = self._codecs.entities.decode
         for request in requests:
@@ -242,17 +244,18 @@ class Auditor:
                     await asyncio.sleep(0)
 
     def _keys(self, kind: EntityKind) -> Iterator[Sequence[EntityKey]]:
-        """Yields slices of the recorded keys of an entity kind: the switch should hold them.
+        """Yields, in slices, the recorded keys of an entity kind: those that the switch should
+        hold.
 
         For routes, yields only the keys of desired routes, in prefix order. Listing all installed
-        routes would take too long, and a missing route that is not desired needs no repair.
+        routes would take too long. A missing route that is not desired needs no repair.
         """
         held = self._reconciler.installed.by_kind[kind]
         if kind is not EntityKind.ROUTE:
             yield from _slices(list(held), SLICE)
             return
         for slots in self._routes():
-            # Yields empty slices too, since the caller gives way to other tasks after each slice.
+            # Yields empty slices too, because the caller lets other tasks run after each slice.
             for some in _slices(slots, SLICE):
                 yield [slot for slot in some if slot in held]
 
@@ -324,7 +327,7 @@ class Auditor:
                 await self._pause(len(piece), rate)
 
     async def _pause(self, entries: int, rate: int) -> None:
-        """Waits after the reading of this number of entries."""
+        """Pauses after it has read this number of entries."""
         await asyncio.sleep(entries / rate * (BUSY if self._is_busy() else 1))
 
     # -- what differs
@@ -332,7 +335,8 @@ class Auditor:
     async def _look_again(
         self, session: AuditedSwitch, kind: EntityKind, keys: Sequence[EntityKey], audited: _Round
     ) -> None:
-        """Reads entities of one kind again whose switch state differed from the record.
+        """Reads entities of one kind again, because their state in the switch differed from the
+        record.
 
         Repairs those that still differ and have no update in flight.
         """
@@ -395,7 +399,8 @@ class Auditor:
                 raise
             if len(requests) == 1:
                 return []
-            # Some targets refuse the whole request if one of the entries does not exist.
+            # Some targets refuse the whole request if one of the entries does not exist. So read
+            # each alone.
             half = len(requests) // 2
             first = await self._read_exactly(session, requests[:half])
             return first + await self._read_exactly(session, requests[half:])

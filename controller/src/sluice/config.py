@@ -87,7 +87,7 @@ __all__ = [
     "load_config",
 ]
 
-MAX_INTERFACES = 1024  # the pipeline's capacity, engines included
+MAX_INTERFACES = 1024  # maximum of the pipeline, with the engines' ports
 RUN_DIRECTORY = "/run/sluice"
 STATE_DIRECTORY = "/var/lib/sluice"
 
@@ -98,7 +98,7 @@ class InterfaceConfig:
 
     `l3_if` is the interface's number in the pipeline: its position in the file, from 1. `device` is
     the network device behind the switch port, if this host has it. The TAP's carrier follows the
-    carrier of this device. `spd` is the SPD that guards the interface. None: no SPD guards it.
+    carrier of this device. `spd` is the SPD that guards the interface, or None.
     """
 
     name: str
@@ -159,7 +159,7 @@ class Config:
     the routes are the kernel's. A file cannot set this."""
 
     def next_hop_vrfs(self) -> dict[int, frozenset[int]]:
-        """Returns, for each VRF, the other VRFs whose interfaces the VRF's next hops may use."""
+        """Returns for each VRF the other VRFs whose interfaces its routes' next hops may use."""
         ids = {vrf.name: vrf.id for vrf in self.vrfs}
         return {vrf.id: frozenset(ids[name] for name in vrf.next_hop_vrfs) for vrf in self.vrfs}
 
@@ -273,7 +273,7 @@ def load_config(path: str | Path) -> Config:
     reader = YamlReader.from_file(Path(path))
     config = _read_config(reader.root(), Path(path).parent)
     reader.finish()
-    if config is None:  # unreachable: each None has a recorded problem, so finish() raises
+    if config is None:  # unreachable: for each None a problem was recorded, so finish() raises
         raise ConfigError([f"{path}: empty configuration"])
     return config
 

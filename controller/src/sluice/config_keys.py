@@ -7,7 +7,8 @@
 
 A key is declared once, beside the code that reads it with `yamlreader.YamlMapping`.
 `config_reference` generates the tables of docs/reference/configuration.md from the keys. A key's
-`meaning` is Markdown; the error for a missing key quotes the first sentence. Depends on scalars.
+`meaning` is Markdown. If the key is missing in a file, the error quotes the first sentence. Depends
+on scalars.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 
 class ConfigKey:
-    """Describes a key: its name and, as text, its possible values, its default and its meaning."""
+    """Describes a key: its name, and texts for its possible values, its default and its meaning."""
 
     name: str
 
@@ -105,14 +106,15 @@ REQUIRED = "required"
 
 
 def required(kind: Scalar[T], meaning: str, when: str = REQUIRED) -> ScalarKey[T]:
-    """Returns a key that a file must have. `when` says in the reference when it is required."""
+    """Returns a key that a file must have. `when` is a text for the reference: the case in which
+    the key is required."""
     return ScalarKey(kind, meaning, when)
 
 
 def optional(kind: Scalar[T], meaning: str, default: str = "none") -> ScalarKey[T]:
     """Returns a key that may be missing and has no fixed default.
 
-    `default` describes in the reference what applies without the key.
+    `default` is a text for the reference: what applies without the key.
     """
     return ScalarKey(kind, meaning, default)
 
@@ -139,7 +141,7 @@ def sections_of(keys: type[ConfigSection], meaning: str, default: str = "none") 
 
 
 def shown(value: object) -> str:
-    """Returns the text by which the reference shows a default value."""
+    """Returns the text of a default value for the reference."""
     match value:
         case bool():
             return f"`{str(value).lower()}`"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the tables of the configuration reference from the schema.
 
-The prose of a page is written by hand. Above each generated table, the page has a line `<!-- keys:
+The text of a page is written by hand. Above each generated table, the page has a line `<!-- keys:
 SECTION -->`, where SECTION is a section's title. `<!-- default punt rates -->` marks the table of
-punt rates. `make reference` updates the tables of the pages in the repository; `make docs` and a
+punt rates. `make reference` updates the tables of the pages in the repository. `make docs` and a
 test reject pages with stale tables. Depends on config, config_keys and spdfile.
 
     python -m sluice.config_reference [--check] ROOT
@@ -36,7 +36,7 @@ def schema() -> dict[str, type[ConfigSection]]:
 def rendered(root: Path) -> dict[str, str]:
     """Returns the text of each page under `root`, with its tables generated from the schema.
 
-    Raises LookupError unless each section has exactly one table and each table a section.
+    Raises LookupError unless each section has exactly one table and each table has a section.
     """
     texts = {page: (root / page).read_text(encoding="utf-8") for page in PAGES}
     places: dict[str, str] = {}

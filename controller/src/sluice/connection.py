@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Maintains the connection to the switch: one session after another.
 
-A session has these steps. The switch continues to forward in all of them:
+A session has these steps. The switch continues to forward during all of them:
 
 1. Become primary.
 2. Install the pipeline, if the switch runs another pipeline.
 3. Read the entities back.
-4. Close entities whose meaning differs from the configuration: delete or disable them, so that the
-   switch drops their packets.
+4. Delete or disable entities whose meaning differs from the configuration, so that the switch drops
+   their packets (to **close** them).
 5. Compare the entities with the desired ones, and write differences until the session ends.
 
 Depends on p4runtime and reconciler.
@@ -44,7 +44,8 @@ SHOWN = 8
 
 
 class StandIns(Protocol):
-    """Controls stand-ins: processes that pass the host's packets after a controller was killed."""
+    """Controls stand-ins. A stand-in is a process that passes the host's packets after a controller
+    was killed."""
 
     def end_stand_ins(self) -> None:
         """Ends the stand-ins of earlier controllers. Raises OSError if one does not end."""
@@ -52,8 +53,8 @@ class StandIns(Protocol):
     def set_passing(self, primary: ElectionId | None) -> None:
         """Sets whether a stand-in may take over if this controller dies.
 
-        `primary` is the election id under which this controller is primary and passes packets.
-        None: the controller passes no packets, and a stand-in may not do so either.
+        `primary` is the election id under which this controller is primary and passes packets. It
+        is None if the controller passes no packets. Then a stand-in must not do so either.
         """
 
 
@@ -61,13 +62,12 @@ class SwitchConnection:
     """Maintains the connection to one switch.
 
     After the read-back, `closing` returns the entities to close before anything else is written.
-    Then `on_read` is called, and after that the entities are compared. During a session,
-    `session_tasks` runs in addition to the reconciler. `measured` records how long the event loop
-    is busy with the reconciler.
+    Then `on_read` is called, and then the entities are compared. During a session, `session_tasks`
+    runs besides the reconciler. `measured` records how long the reconciler occupies the event loop.
 
-    Invariant: the controller exchanges packets with the switch only while all interface numbers in
-    the switch mean the same as in the configuration, since packet metadata names interfaces by
-    number. Order: a new primary first ends the stand-ins of earlier controllers.
+    Invariant: the controller exchanges packets with the switch only while all interface numbers
+    mean the same in the switch and in the configuration, because packet metadata names interfaces
+    by number. Order: a new primary first ends the stand-ins of earlier controllers.
     """
 
     def __init__(
@@ -186,8 +186,8 @@ class SwitchConnection:
     def _close(self, session: Session, installed: EntitiesByKind) -> ClosingPlan:
         """Returns the entities to close. If there are none, enables packet-ins and packet-outs.
 
-        If there are some, packets are enabled only after all routes are read. By then, the packets
-        that the switch punted before the closing have been discarded.
+        If there are such entities, packets are enabled later, when all routes are read. By then,
+        the packets that the switch punted before the closing have been discarded.
         """
         closed = self._closing(installed)
         if not closed:

@@ -2,9 +2,9 @@
 """Reads the configuration sections `switch`, `fpm`, `ike` and `metrics`.
 
 These sections have the addresses of the switch, the FPM server and the metrics server, and the
-local users that may connect. The module refuses configurations in which a peer could not be
-authenticated: P4Runtime over a network without mutual TLS, and FPM from another host. Depends on
-yamlreader, config_keys and scalars.
+local users that may connect. If a peer could not be authenticated, the configuration is refused:
+P4Runtime over a network without mutual TLS, and FPM from another host. Depends on yamlreader,
+config_keys and scalars.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ SwitchAddress: TypeAlias = HostPort | UnixAddress
 class TlsConfig:
     """Names the PEM files by which controller and switch authenticate each other.
 
-    `ca` is the CA that signed the switch's certificate. This certificate must be for the host name
-    `server_name`, or for the host of the switch's address if `server_name` is None. `certificate`
-    and `key` are the controller's.
+    `ca` is the CA that signed the switch's certificate. The certificate must be for the host name
+    `server_name`. If that is None, it must be for the host in the switch's address. `certificate`
+    and `key` are the controller's own.
     """
 
     ca: Path
@@ -111,8 +111,8 @@ class SwitchConfig:
 class FpmConfig:
     """Describes the FPM server that zebra's dplane_fpm_nl connects to.
 
-    `users` are the local users (names or numbers) that may connect. zebra's replay of its routes
-    counts as complete once zebra has sent nothing for `quiet_seconds`.
+    `users` are the local users (names or numbers) that may connect. When zebra has sent nothing for
+    `quiet_seconds`, its replay of routes counts as complete.
     """
 
     listen: HostPort = HostPort("127.0.0.1", 2620)
@@ -124,7 +124,7 @@ class FpmConfig:
 class IkeConfig:
     """Holds the local users (names or numbers) that may send from IKE's ports.
 
-    Other users may not, since packets from these ports bypass IPsec policy.
+    Other users must not, because packets from these ports bypass IPsec policy.
     """
 
     users: tuple[str, ...] = ("root",)
@@ -133,7 +133,7 @@ class IkeConfig:
 def default_address(router: str, target: str) -> SwitchAddress:
     """Returns the switch's default address: a Unix socket in the directory of the API socket.
 
-    For BMv2, returns a TCP address, since BMv2 supports only TCP.
+    For BMv2, returns a TCP address, because BMv2 supports only TCP.
     """
     if target == BMV2:
         return HostPort("127.0.0.1", 9559)

@@ -11,17 +11,18 @@ Paths of events and packets (docs/ARCHITECTURE.md):
   a view        API -> slices, one per turn -> API
   a commit      API -> Policy.commit -> SpdTable, disk, Reconciler.commit -> switch -> API
 
-Each type of work has an inlet: a queue that the `scheduler` serves by priority. The inlets are, in
-order of priority: timers, kernel (links, addresses, neighbours), punts, host frames, routes, moved
-routes (`state.moved_routes`), the comparison with the kernel's routes, and unfinished views
+Each type of work has an **inlet**: a queue that the `scheduler` serves by priority. The inlets are,
+in order of priority: timers, kernel (links, addresses, neighbours), punts, host frames, routes,
+moved routes (`state.moved_routes`), the comparison with the kernel's routes, and unfinished views
 (`turns`). Each turn of an inlet does a bounded amount of work. Policy commits do not wait for
-inlets: a commit runs in its own task, and its write goes to the switch at once. Routes are not read
-while the reconciler is far behind; FPM's TCP connection passes this backpressure on to zebra.
+inlets: a commit runs in its own task, and its write goes to the switch at once. While the
+reconciler is far behind, routes are not read, and FPM's TCP connection passes this backpressure on
+to zebra.
 
-No event is applied before the entities of the switch are first read, since the ids in use in the
-switch are unknown until then. A large route table is read in parallel with other work. Until the
-table is read, no route is accepted from the routing daemons. Depends on state, reconciler, punts;
-sources come as arguments (`Sources`).
+No event is applied before the entities of the switch are first read, because only then the
+controller knows which ids are in use there. A large route table is read while other work continues.
+Until it is read, no route is accepted from the routing daemons. Depends on state, reconciler,
+punts; sources come as arguments (`Sources`).
 """
 
 from __future__ import annotations
@@ -147,8 +148,8 @@ class Controller:
     `connect` returns a P4Runtime client for an election id. `on_ready` is called once, as soon as
     the switch is programmed with the interfaces (`Reconciler.forwards`). `numbers` holds the
     interface numbers of the configuration. `stalls` records how long the event loop was busy.
-    `primacy` is an election that this process has already won. Without `primacy`, the controller
-    itself takes part in the election.
+    `primacy` is an election that this process has already won. Without it, the controller itself
+    takes part in the election.
     """
 
     def __init__(
@@ -355,7 +356,7 @@ class Controller:
             self.scheduler.add(inlet)
         self.views = Turns(self.scheduler, "views", 7)
         self.scheduler.enable(self._kernel, False)
-        self.daemons.enable(False)  # until the switch's routes are known
+        self.daemons.enable(False)  # nothing is read until the switch's routes are known
         self.reconciler.on_table_read = self._table_read
 
     def _settings(self) -> EntityChanges:
@@ -438,8 +439,8 @@ class Controller:
     async def _serve_switch(self) -> None:
         """Maintains the connection to the switch.
 
-        Order: the engines report their SAs first. Otherwise the SAs' entries in the switch would
-        not be desired yet, and the switch would drop their packets.
+        Order: the engines report their SAs first. Otherwise no entry of an SA would be desired yet,
+        so the switch's entries for SAs would be closed, and it would drop their packets.
         """
         await self.associations.wait_for_engines()
         await self.connection.run()
@@ -448,7 +449,7 @@ class Controller:
         self.audit.repaired(repair.what, repair.found, repair.written, repair.at)
 
     async def _session_tasks(self, session: Session) -> None:
-        """Runs the tasks that a session has in addition to the reconciler."""
+        """Runs the tasks that a session has besides the reconciler."""
         serving = (
             self.policy.run(session),
             self.auditor.run(session),
@@ -471,7 +472,8 @@ class Controller:
     def _associations_changed(self, changes: EntityChanges) -> None:
         """Submits changes of SA entities to the reconciler.
 
-        Before the policy has started, submits nothing: the start of the policy submits all SAs.
+        Submits nothing before the policy has started, because the start of the policy submits all
+        SAs.
         """
         for key, value in changes.of(EntityKind.OUTBOUND_SA).items():
             if isinstance(key, BundleInVrf):
@@ -503,7 +505,7 @@ class Controller:
     async def _adopt(self) -> None:
         """Adopts the switch's next-hop and group ids, and enables kernel events.
 
-        Called after each read-back. Only the first call has this effect.
+        Called after each read-back, but only the first call has this effect.
         """
         if self._numbers is not None:
             self._numbers.settled()
@@ -572,7 +574,7 @@ class Controller:
             self.ready = True
             self._on_ready()
 
-    # -- inlets: each does one slice and returns whether more work may remain
+    # -- inlets: each function does one slice of work and returns whether more may remain
 
     def _drain_kernel(self) -> bool:
         events = self.sources.kernel.poll(KERNEL_SLICE)
@@ -631,7 +633,7 @@ class Controller:
 
     def _drain_host(self) -> bool:
         frames = self.sources.host.poll(HOST_SLICE)
-        self._drain_delivered()  # first records the packets that errors among `frames` may quote
+        self._drain_delivered()  # before `frames`, whose errors may quote these
         batch: list[tuple[bytes, Metadata]] = []
         for l3_if, frame in frames:
             is_ip = frame[12:14] in ETHERTYPES_IP
@@ -644,7 +646,7 @@ class Controller:
             if carrier.bundle == IN_CLEAR:
                 vrf = self.fib.interfaces.vrf_of(l3_if)
                 metadata = self.packets.local_origin(l3_if, vrf)
-            else:  # the pipeline routes the error, so that the bundle protects it
+            else:  # the pipeline routes the error, and its bundle protects it
                 metadata = self.packets.local_origin(0, carrier.vrf, carrier.bundle)
             if self.mirrors and is_ike(frame[ETHERNET_HEADER:]):
                 self.ike_order.submit(frame, metadata)
@@ -699,11 +701,10 @@ class Controller:
         return step.more
 
     def _settle(self) -> None:
-        """Lets the reconciler delete left-over routes: those in the switch that no daemon has
-        replayed.
+        """Lets the reconciler delete routes in the switch that no daemon has replayed.
 
-        Waits until each daemon has replayed its routes or has failed to connect in time. Also waits
-        while the kernel holds a left-over route in any network namespace.
+        Does so only when each daemon has replayed its routes or has failed to connect in time, and
+        no kernel holds such a route any more.
         """
         self.daemons.settle(self._clock())
         if self.daemons.settled and not self._released_routes and not self.daemons.kept:
@@ -750,7 +751,8 @@ class Controller:
         self.path_mtu_errors.delivered(packet)
 
     def _packet_dropped(self, reason: str, packet: PuntedPacket, now: float) -> None:
-        """Called with the switch's copy of a dropped packet: logs it, or requests an SA for it."""
+        """Called with the switch's copy of a dropped packet. Logs the packet, or requests an SA for
+        it."""
         if reason != NO_SA:
             self.audit.packet_dropped(reason, packet, now)
         else:
@@ -776,7 +778,8 @@ class Controller:
         self.resolution.ask(outcome.resolve)
 
     def _when_ready(self, path: Path) -> None:
-        """Releases a resolved neighbour's held packets once its next hop is in the switch."""
+        """Releases the packets held for a neighbour that was resolved, once its next hop is in the
+        switch."""
         identifier = self.fib.nexthops.id_of(path)
         if identifier is not None:
             self.reconciler.when_installed(
@@ -790,6 +793,7 @@ class Controller:
 
 
 def _icmp_rates(limits: ControllerLimits) -> tuple[float, float, float, float]:
-    """Returns the rate and burst of all ICMP errors, then those of the errors to one host."""
+    """Returns the rate and burst for all ICMP errors together, then those for the errors to one
+    host."""
     rate, burst = limits.icmp_errors_per_second, limits.icmp_errors_burst
     return rate, burst, max(1.0, rate / 10), max(1.0, burst / 2)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Manages the FPM sessions of the routing daemons.
 
-There is one daemon in the controller's network namespace, and one for each VRF with a network
-namespace. Each daemon has its own FPM session and its own replay of routes. Its routes are compared
-with the kernel's routes of the same namespace. Depends on inputs, unreplayed_routes, scheduler and
+There is one daemon in the controller's network namespace, and one in each network namespace of a
+VRF. Each daemon has its own FPM session and its own replay of routes. Its routes are compared with
+the kernel's routes of the same namespace. Depends on inputs, unreplayed_routes, scheduler and
 route_comparison.
 """
 
@@ -104,15 +104,16 @@ class RoutingDaemons:
 
     @property
     def kept(self) -> int:
-        """Number of routes kept in the switch because a kernel has them, although no daemon has
-        replayed them."""
+        """Number of routes in the switch that no daemon has replayed, and that are kept because a
+        kernel has them."""
         return sum(one.comparison.kept for one in self._daemons)
 
     def compare_due(self, now: float) -> None:
-        """Begins the due comparisons of routes with those of the kernels.
+        """Begins the comparisons of routes with the kernels' routes that are due.
 
         A VRF may have no routing daemon. If a daemon has not connected within `WAITED_FOR` seconds
-        after the first daemon's replay, the kernel's routes alone decide which routes are kept.
+        after the first daemon's replay, its routes are compared without a replay: the kernel's
+        routes alone decide which of them are kept.
         """
         waited = self._waits_until is not None and now >= self._waits_until
         for daemon in self._daemons:

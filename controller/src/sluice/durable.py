@@ -30,8 +30,8 @@ def replace_bytes(path: Path, data: bytes, *, replacing: Callable[[], None] = la
     """Replaces a file by a new file with these bytes and mode 0600. They are durable on return.
 
     `replacing` is called when the new file is written but has not replaced the old file. From then
-    on, a restart may find the old or the new file. Raises OSError. If OSError is raised before
-    `replacing` is called, the old file stays.
+    on, a restart may find either file. Raises OSError. If it does so before `replacing` is called,
+    the old file stays.
     """
     beside = path.with_suffix(".new")
     try:
@@ -49,7 +49,7 @@ def replace_bytes(path: Path, data: bytes, *, replacing: Callable[[], None] = la
         finally:
             os.close(directory)
     except OSError:
-        with suppress(OSError):  # frees space for the next attempt
+        with suppress(OSError):  # frees space on the disk for the next attempt
             beside.unlink(missing_ok=True)
         raise
 

@@ -2,9 +2,9 @@
 """Defines the switch's entities without P4 names, for state, reconciler and p4.
 
 An entity is (kind, key, value). `state` computes the desired entities, `reconciler` compares them
-with the installed ones, `p4` encodes them as P4Runtime entities. The members of `EntityKind` are in
-dependency order: an entity refers only to entities of smaller kinds (`references`). So installing
-in ascending order and deleting in descending order never leaves a dangling reference.
+with the installed ones, and `p4` encodes them as P4Runtime entities. The members of `EntityKind`
+are in dependency order: an entity refers only to entities of smaller kinds (`references`). So
+installing in ascending order and deleting in descending order never leaves a dangling reference.
 
 Depends on model only. All keys and values are hashable tuples. To save memory, all routes with the
 same target share one `RouteTarget` object.
@@ -89,7 +89,7 @@ class RouteSlot(NamedTuple):
 class OwnAddress(NamedTuple):
     """Identifies a unicast address of this router in one VRF.
 
-    A packet from outside with this source is a martian.
+    A packet from outside with this address as source is a martian.
     """
 
     vrf: int
@@ -104,7 +104,8 @@ class Attachment(NamedTuple):
 
 
 class PortRole(IntEnum):
-    """Selects what is attached to a port: a link, or an engine. The pipeline defines the values."""
+    """Selects what is attached to a port: a link or an engine. The values are those of the
+    pipeline."""
 
     ROUTER = 0
     ENGINE = 1
@@ -138,8 +139,8 @@ class Nexthop(NamedTuple):
     """Describes a next hop.
 
     `address` is the neighbour's address. None: the packet's destination address is the neighbour
-    (glean). `mac` is the neighbour's MAC address. If `mac` is None, packets are punted to resolve
-    the neighbour. `up` is False if the link is down: then packets are dropped, and `mac` is None.
+    (glean). `mac` is the neighbour's MAC address. If it is None, packets are punted to resolve the
+    neighbour. `up` is False if the link is down. Then packets are dropped, and `mac` is None.
     """
 
     l3_if: int
@@ -154,7 +155,7 @@ FRR's largest weight, 256."""
 
 
 class NexthopGroup(NamedTuple):
-    """Holds the members of a next-hop group: (nexthop id, weight), ascending by id."""
+    """Holds the members of a next-hop group as pairs (nexthop id, weight), ascending by id."""
 
     members: tuple[tuple[int, int], ...]
 
@@ -245,10 +246,11 @@ class Decrypt(NamedTuple):
 
 
 class RuleMatch(NamedTuple):
-    """Holds the packets that an entry of a rule table matches. None matches any value.
+    """Describes the packets that an entry of a rule table matches. A field that is None matches any
+    value.
 
-    `size` is that of the addresses in bytes, 4 or 16. `destination_port` is type << 8 | code for
-    ICMP, and the message type for mobility. `is_own`: see `Selectors.is_own`.
+    `size` is the size of the addresses in bytes, 4 or 16. `destination_port` is type << 8 | code
+    for ICMP, and the message type for mobility. `is_own`: see `Selectors.is_own`.
     """
 
     size: int
@@ -261,7 +263,7 @@ class RuleMatch(NamedTuple):
 
 
 class ForeignMatch(NamedTuple):
-    """Holds the match of an entry of a rule table that this controller cannot have written.
+    """Holds the match of an entry of a rule table that no controller of this version has written.
 
     `encoded` is a P4Runtime TableEntry with the match fields only.
     """
@@ -292,7 +294,8 @@ class RuleVerdict(NamedTuple):
 class ListState(NamedTuple):
     """Holds the current epoch and generation of an SPD's list. Both numbers are at least 1.
 
-    `rule_set` numbers the list's entries in the rule tables; 0 if these tables have none.
+    `rule_set` is the number of the list's rule set, that is, of its entries in the rule tables. 0:
+    it has none.
     """
 
     epoch: int
@@ -301,9 +304,9 @@ class ListState(NamedTuple):
 
 
 class DropCopy(NamedTuple):
-    """Makes the switch send a copy of each packet that it drops for some reason to the CPU.
+    """Makes the switch send the CPU a copy of each packet that it drops for a certain reason.
 
-    `punt_reason` is the punt reason of the copy, which has a meter of its own.
+    `punt_reason` is the punt reason of the copies. It has a meter of its own.
     """
 
     punt_reason: str
@@ -322,7 +325,7 @@ class ListBinding(NamedTuple):
 
 
 class Presence(NamedTuple):
-    """Value of an entity that has no value: only the presence of the entity matters."""
+    """Value of an entity whose presence alone matters."""
 
     name: str
 
@@ -434,7 +437,7 @@ def _policy_references(
 
 
 class EntityChanges:
-    """Holds changes of entities by kind and key. None as value removes the entity.
+    """Holds changes of entities by kind and key. A value of None removes the entity.
 
     If a key is changed more than once, the last change applies. `blocks` are route changes to apply
     in order, before the changes in `by_kind`. `resolve` has the neighbours (l3_if, address) to
@@ -459,8 +462,8 @@ class EntityChanges:
         self.blocks.append(block)
 
     def of(self, kind: EntityKind) -> dict[EntityKey, EntityValue | None]:
-        """Returns the changes of one kind. Callers may add changes to the dictionary, which is
-        faster than `set`."""
+        """Returns the changes of one kind. Callers may add changes to the returned dictionary,
+        which is faster than `set`."""
         changes = self.by_kind.get(kind)
         if changes is None:
             changes = self.by_kind[kind] = {}

@@ -2,9 +2,9 @@
 """Records updates that the switch refused, and updates that wait for another entity.
 
 Each update is retried after 0.1, 0.2, 0.4, ... 30 s, and forgotten once it succeeds. When a failed
-update succeeds, the waiting updates are retried at once. The first retry after ALREADY_EXISTS or
-NOT_FOUND is immediate: these codes only mean that the switch's state differs from the recorded
-state. Pure except for the clock. Depends on entities.
+update succeeds, the updates that wait for another entity are retried at once. The first retry after
+ALREADY_EXISTS or NOT_FOUND is immediate, because these codes only mean that the switch's state
+differs from the recorded state. Pure except for the clock. Depends on entities.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FailedEntity = tuple[EntityKind, EntityKey]
 class Failure(NamedTuple):
     """Holds the result of the last attempt to update an entity.
 
-    `retry_at` is NEVER after `due` has returned the entity, until the retry has a result.
+    When `due` returns the entity, `retry_at` becomes NEVER, until the retry has a result.
     """
 
     code: int
@@ -48,16 +48,16 @@ class Failure(NamedTuple):
 class Failures:
     """Holds all entities whose last update failed.
 
-    Every route may have failed. So no method examines all failures in one call.
+    All routes may have failed. So no method examines all failures in one call.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._failures: dict[FailedEntity, Failure] = {}
         self._of_kind: Counter[EntityKind] = Counter()
-        # Heap of retries by time. An entity may have several items in the heap. Only the earliest
-        # one is valid; `_queued` holds its time. When the valid item is popped, the entity is due,
-        # unless `retry_at` of its failure is later: then the entity is enqueued again.
+        # Heap of retries by time. An entity may have several items in the heap, of which only the
+        # earliest is valid; `_queued` holds its time. When the valid item is popped, the entity is
+        # due. But if the `retry_at` of its failure is later, the entity is enqueued again.
         self._queue: list[tuple[float, int, FailedEntity]] = []
         self._queued: dict[FailedEntity, float] = {}
         self._pushed = 0
@@ -148,7 +148,7 @@ class Failures:
             due.append(subject)
 
     def forget(self, kind: EntityKind, key: EntityKey) -> None:
-        """Forgets an entity's failure, because the entity is no longer desired or the switch
+        """Forgets an entity's failure. Called when the entity is no longer desired, or the switch
         already has the desired value."""
         if self._failures:
             self._drop((kind, key))
@@ -156,7 +156,7 @@ class Failures:
     def succeeded(self, kind: EntityKind, keys: Iterable[EntityKey]) -> None:
         """Records updates that the switch has applied.
 
-        If one of these updates had failed before, all waiting updates become due.
+        If one of these updates had failed before, makes all waiting updates due.
         """
         if not self._failures:
             return

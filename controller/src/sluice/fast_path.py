@@ -3,9 +3,9 @@
 
 BFD, BGP, ARP, ND, OSPF, IS-IS and pings to this router need no decision by Python code.
 `sluice._native.FastPath` forwards these packets in its own threads, by the tables that this module
-writes. The fast path hands all other packets to Python, and no rule makes it drop a packet.
-Invariant: `sources.host.HostInterfaces` and `punts.PuntHandler` would forward each fast-path frame
-in the same way (tests/test_fast_path.py compares them).
+writes. It hands all other packets to Python, and never drops a packet by a rule. Invariant:
+`sources.host.HostInterfaces` and `punts.PuntHandler` would forward each fast-path frame in the same
+way (tests/test_fast_path.py compares them).
 
 The fast path hands these packets to Python:
 
@@ -14,8 +14,8 @@ The fast path hands these packets to Python:
 - neighbour probes;
 - packets whose source address belongs to several VRFs or to none.
 
-While the fast path runs, each change of the tables is also stored for the stand-in, a process that
-takes over the interfaces if the controller dies (`sources.handover`).
+While the fast path runs, each change of the tables is also stored for the stand-in: a process that
+passes the host's packets if the controller dies (`sources.handover`).
 
 Depends on the constants of punts and sources.shared_stack, and on `sluice._native`.
 """
@@ -85,8 +85,8 @@ class FastPath:
     """Maintains the fast path's tables.
 
     - `remembers`: the fast path records the IP packets that it delivers to the host, for
-      `delivered_packets`. The host may answer a packet with an ICMP error. This error must leave
-      by the same bundle that carried the packet, or in clear (`host_errors`).
+      `delivered_packets`. The host may answer a packet with an ICMP error, and this error must
+      leave by the bundle that carried the packet, or in clear (`host_errors`).
     - `withholds_ike`: the fast path hands IKE packets to Python. An IKE packet must not leave
       before the kernel's preceding changes of SAs are in force (`ike_order`).
     - `handover` receives the tables for a stand-in process, which serves the TAPs `names`.
@@ -162,11 +162,11 @@ class FastPath:
         end_stand_ins(self._names)
 
     def set_passing(self, primary: tuple[int, int] | None) -> None:
-        """Stores the tables for a stand-in, or withdraws them so that no stand-in starts.
+        """Stores the tables for a stand-in. Withdraws them if no stand-in may start.
 
         `primary` is the election id under which the controller is primary. Precondition if it is
-        given: all interface numbers in the switch mean the same as in the tables. `primary` is None
-        if the controller is not primary or if a number has another meaning in the switch.
+        given: all interface numbers mean the same in the switch and in the tables. It is None if
+        the controller is not primary, or if a number means something else in the switch.
         """
         self._primary = primary
         self._hand_over()
@@ -179,11 +179,12 @@ class FastPath:
             return
         packets = self._packets
         taps, sources = self._interfaces
-        # The stand-in runs in OWN_NAMESPACE and cannot serve TAPs of other namespaces, which may
-        # have the same ifindex as a TAP of OWN_NAMESPACE.
+        # The stand-in runs in OWN_NAMESPACE and cannot serve TAPs of other namespaces. These may
+        # have the same ifindex as a TAP of OWN_NAMESPACE, so they are left out.
         at_home = [tap for tap in taps if namespace_of(tap[0]) == OWN_NAMESPACE]
         reason, kind = PACKET_IN.index("reason"), PACKET_OUT.index("kind")
-        # A stand-in need not record delivered packets: it sends no ICMP errors of the host.
+        # A stand-in need not record delivered packets, because it never sends ICMP errors of the
+        # host.
         self._handover.publish(
             {
                 "switch": self._switch,
@@ -213,7 +214,8 @@ class FastPath:
         return self.native.by_reason()
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """Returns the fast path's own counters, and the numbers to add to other counter groups."""
+        """Returns the fast path's own counters, and the counts to add to the counters of other
+        modules."""
         passed = self.native.stats()
         sent, dropped = passed["from_host"], passed["from_host_dropped"]
         return {

@@ -2,10 +2,10 @@
 """Finds the route, group and next hop of a flow by a dry run of one packet in the switch.
 
 The switch runs its own program on its own tables, so it selects the same group member as for a real
-packet. In a dry run, the switch sends and counts nothing. The packet enters the pipeline as a
-packet of this router itself. So neither admission nor inbound policy applies to it, but it is
-routed like any other packet. Only sluice-switch supports dry runs. Depends on model, policy.model,
-p4, p4runtime and wire.
+packet. In a dry run, it sends and counts nothing. The packet enters the pipeline like a packet that
+this router sends. So neither admission nor inbound policy applies to it, but it is routed like any
+other packet. Only sluice-switch supports dry runs. Depends on model, policy.model, p4, p4runtime
+and wire.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class FlowError(ValueError):
 
 @dataclass(frozen=True)
 class Flow:
-    """Holds the fields of a packet by which the switch identifies its flow. Raises FlowError."""
+    """Holds the header fields that identify a flow. Raises FlowError."""
 
     source: Address
     destination: Address

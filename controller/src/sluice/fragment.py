@@ -3,8 +3,8 @@
 
 For IPv4 see RFC 791 section 3.2 and RFC 1812 section 4.2.2.7, for IPv6 RFC 8200 section 4.5.
 
-Pure; depends on wire.packet. The fragments have the TTL of the packet: the pipeline decrements the
-TTL when the fragments are re-injected.
+Pure; depends on wire.packet. The fragments have the TTL of the packet, because the pipeline
+decrements it when the fragments are re-injected.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ def fragment_ipv4(packet: bytes, mtu: int) -> list[bytes]:
 
 
 def fragment_esp_over_ipv6(packet: bytes, mtu: int, identification: int) -> list[bytes]:
-    """Returns the fragments of this router's own ESP or ESP-in-UDP packet over IPv6.
+    """Returns the fragments of an ESP or ESP-in-UDP packet that this router sends over IPv6, each
+    of at most `mtu` bytes.
 
-    Each fragment has at most `mtu` bytes. Returns `packet` itself if it fits. `identification` is
-    the value of the identification field of all fragments: 32 unpredictable bits (RFC 7739). Raises
-    WireError for a malformed packet, for a packet with extension headers (`not_esp`), and for an
-    MTU below 1,280 (`mtu_too_small`).
+    Returns `packet` itself if it fits. `identification` is the identification field of all
+    fragments: 32 unpredictable bits (RFC 7739). Raises WireError for a malformed packet, for a
+    packet with extension headers (`not_esp`), and for an MTU below 1,280 (`mtu_too_small`).
     """
     header = parse_ipv6(packet)
     payload = packet[IPV6_HEADER : IPV6_HEADER + header.payload_length]

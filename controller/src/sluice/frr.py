@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parses FRR's configuration for BGP and OSPF sessions that policy must allow.
+"""Finds the BGP and OSPF sessions in FRR's configuration, which policy must allow.
 
-The input is the text of FRR's files or of `vtysh -c 'show running-config'`. The result serves only
-the warnings of `sluice spd check`. Unknown lines are skipped: FRR itself validates them. Pure;
-depends on model.
+The input is the text of FRR's files or of `vtysh -c 'show running-config'`. The result is used only
+for the warnings of `sluice spd check`. Unknown lines are skipped, because FRR itself validates
+them. Pure; depends on model.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Routing:
     def speaking_peers(self) -> list[BgpPeer]:
         """Returns the neighbours that are not shut down, with their ports.
 
-        A neighbour is shut down by its own configuration or by that of its peer group.
+        A neighbour may be shut down by its own configuration or by that of its peer group.
         """
         speaking = []
         for peer in self.peers.values():
@@ -70,8 +70,8 @@ class Routing:
         return speaking
 
     def is_ospf_passive(self, interface: str) -> bool:
-        """Returns whether the interface is passive: announced by OSPF, but without OSPF
-        neighbours."""
+        """Returns whether the interface is passive: OSPF announces it, but forms no adjacencies on
+        it."""
         return self.ospf_passive.get(interface, self.ospf_passive_default)
 
 
@@ -118,7 +118,7 @@ def _bgp(words: list[str], where: str, routing: Routing) -> None:
         routing.peers.setdefault(address, BgpPeer(where, address, None))
     elif what == "update-source" and more:
         source = _address(more[0])
-        if source is not None:  # otherwise an interface name; all own addresses are tried anyway
+        if source is not None:  # an interface name is ignored: all own addresses are tried anyway
             routing.bgp_sources[address] = source
 
 
@@ -157,7 +157,7 @@ def _network(text: str, where: str, routing: Routing) -> None:
     try:
         routing.ospf_networks.append((where, Prefix.parse(text)))
     except ValueError:
-        return  # FRR reports the error itself
+        return  # FRR itself reports such an error
 
 
 def _interface(words: list[str], interface: str, where: str, routing: Routing) -> None:

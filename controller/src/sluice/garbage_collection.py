@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps Python's cycle collector from traversing a full route table.
+"""Prevents long pauses by Python's cycle collector, which would traverse a full route table.
 
 A collection stops the process while the collector traverses all objects of a generation. For a
-million routes this takes more than a second. Routes never become cyclic garbage: reference counts
-free them. So objects that survive collections are frozen (excluded from later collections) before
-they become many. A frozen object leaks if it later becomes part of garbage with cycles. This
-concerns only a few objects, those of API connections made while a route table arrives.
+million routes this takes more than a second. But routes never become cyclic garbage: reference
+counts free them. So objects that have survived collections are frozen (excluded from later
+collections) before they become many. A frozen object leaks if it later becomes part of a garbage
+cycle. This concerns only a few objects: those of API connections made while a route table arrives.
 
 A list of a million rules is a tuple. One collection of a new tuple of this length takes a tenth of
-a second, because the collector reads every item. So there are no collections while long lists are
-made (`paused_if`), and afterwards they are frozen. Rules never become cyclic garbage either.
+a second, because the collector reads every item. So collections are paused while long lists are
+made (`paused_if`), and then the lists are frozen. Rules never become cyclic garbage either.
 
-The collector's own thresholds do not suffice, so `made` counts routes. The thresholds count objects
-allocated minus objects freed. This difference stays near zero while routes are replaced, even if
-many young objects exist.
+The collector's own thresholds do not suffice, so `made` counts routes. They count objects allocated
+minus objects freed. This difference stays near zero while routes are replaced, even if there are
+many young objects.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _pauses = 0
 
 @contextmanager
 def paused_if(is_long: bool) -> Iterator[None]:
-    """Prevents collections while the `with` block runs, and then freezes all objects, if the block
-    makes a long list.
+    """If the block makes a long list, prevents collections while it runs, and then freezes all
+    objects.
 
     May be nested, and used by several threads or tasks at the same time.
     """
@@ -68,7 +68,7 @@ class GarbageCollection:
         self._before = gc.get_threshold()
 
     def start(self) -> None:
-        """Freezes the existing objects, and starts to freeze later survivors."""
+        """Freezes the existing objects. From then on, freezes objects that survive collections."""
         self._before = gc.get_threshold()
         gc.collect()
         gc.freeze()

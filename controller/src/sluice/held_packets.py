@@ -2,7 +2,7 @@
 """Holds packets while their neighbour is resolved. Limits the packets per neighbour and in total.
 
 Packets are removed by `release` when the neighbour is resolved, by `fail` when the kernel gives up
-the resolution, and by `expired` when their time is over. If a limit is reached, `hold` returns
+the resolution, and by `expired` after a time limit. If there are too many packets, `hold` returns
 False and counts the packet as dropped. Pure: the caller passes the time. Depends on model and
 state.nexthops (for `Path`).
 """
@@ -33,7 +33,7 @@ class HeldPackets:
         self.counters: Counter[str] = Counter()
 
     def set_limits(self, per_neighbor: int, total: int, seconds: float) -> None:
-        """Sets the limits for later packets. Packets that are held already stay."""
+        """Sets the limits for later packets. Packets that are already held stay."""
         self._per_neighbor = per_neighbor
         self._total = total
         self._seconds = seconds
@@ -77,7 +77,7 @@ class HeldPackets:
 
     def expired(self, now: float) -> dict[Path, list[PuntedPacket]]:
         """Removes and returns the packets past their deadline, by neighbour."""
-        # Insertion order is deadline order, since all neighbours have the same timeout.
+        # All neighbours have the same timeout, so insertion order is deadline order.
         late: dict[Path, list[PuntedPacket]] = {}
         while self._waiting:
             path, waiting = next(iter(self._waiting.items()))
@@ -88,7 +88,7 @@ class HeldPackets:
 
     @property
     def next_deadline(self) -> float | None:
-        """The earliest deadline, or None without held packets."""
+        """The earliest deadline. None if no packets are held."""
         for waiting in self._waiting.values():
             return waiting.deadline
         return None

@@ -2,15 +2,16 @@
 """Finds the bundle that must protect an ICMP error of this router's host stack.
 
 An ICMP error quotes the packet that caused it. If the quoted packet came decrypted from a bundle,
-the error must leave by the same bundle, or not at all (RFC 4301, section 6). The carrier of a
+the error must leave by the same bundle, or not at all (RFC 4301, section 6). The **carrier** of a
 packet is the bundle from which it came, or IN_CLEAR. The carrier of the quoted packet is determined
 in this order:
 
 1. The last `REMEMBERED` packets delivered to the host are recorded with their carriers.
-2. If there is no record, the record may have been lost: for `LATEST_ERROR` seconds after a start,
-   and after the delivery of a packet whose record was evicted. The error is dropped.
-3. Otherwise the inbound lists decide: a packet that a list requires to be protected came by the
-   bundle of the matching rule, any other packet came in clear.
+2. Without a record, the record may have been lost. This is possible for `LATEST_ERROR` seconds
+   after a start, and after the delivery of a packet whose record was evicted. Then the error is
+   dropped.
+3. Otherwise the inbound lists decide. If a list requires protection for the quoted packet, the
+   packet came by the bundle of the matching rule. Any other packet came in clear.
 
 An error is also dropped if several carriers are possible, if the rules that a quoted fragment may
 match disagree, or if the quote cannot be parsed.
@@ -48,7 +49,7 @@ class Carrier(NamedTuple):
 
 
 class _Delivered(NamedTuple):
-    """Holds all carriers by which a packet was delivered, and the time of the last delivery."""
+    """Holds all carriers that have delivered the same packet, and the time of the last delivery."""
 
     carriers: frozenset[Carrier]
     time: float
@@ -58,8 +59,8 @@ class HostErrors:
     """Finds the bundle that must carry an ICMP error of the host.
 
     `list_of(spd, direction)` returns a list, or None if the list is not active yet. `had_bundles`:
-    an earlier run of the controller may have delivered packets that bundles carried.
-    `configured_number` returns the number of the configured bundle that an instance belongs to.
+    before this start, packets may have been delivered that bundles carried. `configured_number`
+    returns the number of the configured bundle that an instance belongs to.
     """
 
     def __init__(
@@ -76,11 +77,11 @@ class HostErrors:
         self._configured_number = configured_number
         vrfs = {vrf.name: vrf.id for vrf in config.vrfs}
         self._vrf_of = {bundle.id: vrfs[bundle.vrf] for bundle in config.policy.bundles}
-        # The bundles of an SPD that mirrors the kernel come and go. They are in the SPD's VRF.
+        # The bundles of a mirrored SPD come and go. All of them are in the SPD's VRF.
         mirrored = {spd.name for spd in config.policy.spds if spd.is_mirrored}
         self._vrf_of_spd = {one.spd: one.vrf.id for one in config.interfaces if one.spd in mirrored}
         self._spds = sorted({bundle.spd for bundle in config.policy.bundles} | mirrored)
-        # Packets may have been delivered before this start. Their records are lost.
+        # The records of packets delivered before this start are lost.
         self._forgetful_until = clock() + LATEST_ERROR if self._spds or had_bundles else clock()
         self._delivered: OrderedDict[bytes, _Delivered] = OrderedDict()
         self.counters: Counter[str] = Counter()
@@ -95,7 +96,7 @@ class HostErrors:
         try:
             identity = packet_identity(packet.frame)
         except WireError:
-            return  # the host drops the packet; an error about it finds no record
+            return  # the host drops it; an error about it is not expected
         if identity is None:
             return
         before = self._delivered.pop(identity, None)
@@ -109,9 +110,9 @@ class HostErrors:
     def carrier_for(self, frame: bytes) -> Carrier | None:
         """Returns the carrier by which a frame of the host must leave, or None to drop the frame.
 
-        The carrier is IN_CLEAR for all frames except errors about packets that a bundle carried.
-        The interface that the host has chosen does not matter: the host may have used a route of
-        another VRF.
+        The carrier is IN_CLEAR for all frames except errors about packets that a bundle carried. It
+        does not depend on the interface that the host has chosen, because the host may have used a
+        route of another VRF.
         """
         is_forgetful = self._clock() < self._forgetful_until
         if not (self._spds or is_forgetful) or not _may_be_icmp(frame):
@@ -133,7 +134,7 @@ class HostErrors:
         return carrier
 
     def _carriers(self, quoted: Quoted, is_forgetful: bool) -> frozenset[Carrier]:
-        """Returns the possible carriers of the quoted packet, or an empty set if unknown."""
+        """Returns the possible carriers of the quoted packet. Empty if they are unknown."""
         if quoted.identity is not None:
             known = self._delivered.get(quoted.identity)
             if known is not None:

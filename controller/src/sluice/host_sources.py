@@ -2,7 +2,7 @@
 """Opens the controller's event sources: TAPs, netlink sockets, FPM servers.
 
 Opening the sources creates this router's interfaces on the host, with their addresses. So only a
-primary controller opens the sources (`service`). Before a reload, `probe` checks whether new
+primary controller opens the sources (`service`). Before a reload, `probe` checks that the new
 sources can be opened. Depends on sources and `sluice._native`.
 """
 
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 
 def error_text(error: Exception) -> str:
-    """Returns the text of an error, without the error number that OSError's text has."""
+    """Returns the text of an error. Leaves out the error number that OSError puts in front."""
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)
     text = re.sub(r" \(os error \d+\)", "", error.strerror)
@@ -96,8 +96,8 @@ def open_sources(
     # Order: OWN_NAMESPACE first, so that the threads of `native` start in this namespace.
     for number, namespace in namespaces.items():
         stacks[number] = _HostStack(config, namespace.call, stack)
-    # Order: `stack` closes in reverse. So a keeper, the process that keeps TAPs open over a
-    # restart, is let go only after this process has closed its TAP queues.
+    # Order: `stack` closes in reverse order. So a keeper, the process that keeps TAPs open over a
+    # restart, is released only after this process has closed its TAP queues.
     keepers: dict[int, TapKeeper] = {}
     letting_go = stack.enter_context(contextlib.ExitStack())
     kernel = SeveralKernels({number: (one.kernel, one.probe) for number, one in stacks.items()})
@@ -128,7 +128,7 @@ def open_sources(
             queues[interface.name] = taps.queue(host.add(interface))
         except OSError as error:
             raise with_context(f"interface {interface.name}", error) from error
-        if place not in keepers:  # the keeper's interpreter starts while the other TAPs are made
+        if place not in keepers:  # the keeper's interpreter starts in parallel
             left = handover if place == OWN_NAMESPACE else None
             keepers[place] = stacks[place].inside(partial(TapKeeper.launch, handover=left))
             letting_go.callback(keepers[place].close)
@@ -234,7 +234,7 @@ def _log_keeper_end() -> None:
 class _HostStack:
     """Holds the sources of one network namespace.
 
-    `inside` calls a function with the thread in the namespace.
+    `inside` calls a function in a thread that is in the namespace.
     """
 
     def __init__(
@@ -246,7 +246,7 @@ class _HostStack:
         self.inside = inside
         self.devices = Devices()
         self.ike_ports: IkePorts | None = None
-        if config.policy.spds:  # before any interface exists by which a packet could leave
+        if config.policy.spds:  # Order: before any interface exists by which packets could leave
             self.ike_ports = inside(partial(IkePorts, config.ike.users))
             stack.callback(self.ike_ports.close)
         self.probe: NeighborProbe = inside(NeighborProbe)
@@ -255,7 +255,7 @@ class _HostStack:
     def guard(self, device: str) -> None:
         """Restricts IKE's ports on a device to the users that may send IKE packets.
 
-        Does nothing without SPDs, since then no policy exists that IKE packets could bypass.
+        Does nothing without SPDs, because there is then no policy that IKE packets could bypass.
         """
         if self.ike_ports is not None:
             self.ike_ports.guard(device)
@@ -300,8 +300,8 @@ def _make_feed(
 def check(config: Config, namespaces: Mapping[int, NetworkNamespace]) -> None:
     """Checks at start, before this controller is primary, that FPM's address is available.
 
-    Skips the check while another controller holds this host's interfaces, since that controller
-    also uses FPM's address until it ends. Raises OSError with a complete sentence.
+    Skips the check while another controller holds this host's interfaces, because that controller
+    uses FPM's address until it ends. Raises OSError with a complete sentence.
     """
     if config.is_taken_over:
         return
@@ -342,8 +342,8 @@ def remove_taps(
 ) -> None:
     """Removes TAPs and their addresses. Each TAP is given by name and network namespace number.
 
-    Otherwise the TAP keeper, a process that keeps TAPs open over a restart, would keep the removed
-    ones for a while.
+    This is needed because the TAP keeper, a process that keeps TAPs open over a restart, would keep
+    the removed ones for a while.
     """
     for name, place in taps:
         try:

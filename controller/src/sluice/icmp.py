@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds ICMP errors of a router (RFC 792, 1191, 1812, 4443), or refuses to send one.
+"""Builds ICMP errors of a router (RFC 792, 1191, 1812, 4443), if they may be sent.
 
 `error_for` decides whether an error may be sent, and builds it. `RateLimiter` bounds the rate of
 errors. This module does no I/O: the caller passes the packet, the time and the source address, and
@@ -149,7 +149,7 @@ def _ipv4_error(
 def _ipv4_refusal(
     header: IPv4, packet: bytes, broadcasts: Container[Address]
 ) -> IcmpErrorRefusal | None:
-    """Returns why no error may be sent about an IPv4 packet. None: an error may be sent.
+    """Returns the reason why no error may be sent about an IPv4 packet, or None if one may be sent.
 
     See RFC 1812, section 4.3.2.7.
     """
@@ -163,7 +163,7 @@ def _ipv4_refusal(
         return IcmpErrorRefusal.LATER_FRAGMENT
     if header.protocol == ICMP:
         message = packet[header.header_length :]
-        # If the packet ends before the ICMP type, the message may be an error.
+        # If the packet ends before the ICMP type, it counts as an error, because it may be one.
         if not message or message[0] in ICMPV4_ERRORS:
             return IcmpErrorRefusal.ABOUT_AN_ERROR
     return None
@@ -193,7 +193,7 @@ def _ipv6_error(
 
 
 def _ipv6_refusal(header: IPv6, packet: bytes, kind: IcmpErrorKind) -> IcmpErrorRefusal | None:
-    """Returns why no error may be sent about an IPv6 packet. None: an error may be sent.
+    """Returns the reason why no error may be sent about an IPv6 packet, or None if one may be sent.
 
     See RFC 4443, section 2.4 (e).
     """
@@ -205,7 +205,8 @@ def _ipv6_refusal(header: IPv6, packet: bytes, kind: IcmpErrorKind) -> IcmpError
     if upper is None:
         return None
     if upper.protocol == ICMPV6:
-        # A later fragment does not contain the ICMP type, so the message may be an error.
+        # A later fragment does not contain the ICMP type. It counts as an error, because it may be
+        # one.
         message = b"" if upper.fragment_offset else packet[upper.offset :]
         if not message or message[0] < 128 or message[0] == ICMPV6_REDIRECT:
             return IcmpErrorRefusal.ABOUT_AN_ERROR
@@ -213,7 +214,7 @@ def _ipv6_refusal(header: IPv6, packet: bytes, kind: IcmpErrorKind) -> IcmpError
 
 
 def _upper_layer_if_whole(packet: bytes) -> UpperLayer | None:
-    """Returns the upper layer. None if the packet ends within its extension headers (tiny first
+    """Returns the upper layer, or None if the packet ends within its extension headers (tiny first
     fragment)."""
     try:
         return ipv6_upper_layer(packet)
@@ -255,8 +256,8 @@ class RateLimiter:
     """Bounds the errors sent (RFC 1812, section 4.3.2.8; RFC 4443, section 2.4 (f)).
 
     An error needs a token from two buckets: one bucket for all errors, and one for its destination
-    host. (An IPv6 /64 counts as one host.) So one busy host does not use up the error budget of the
-    other hosts. At most `max_hosts` host buckets are kept; the oldest one is evicted.
+    host. (An IPv6 /64 counts as one host.) So the errors to one busy host do not use up the budget
+    for all others. At most `max_hosts` host buckets are kept; the oldest one is evicted.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ LIMIT = 1024
 
 
 class IkeOrder:
-    """Queues IKE packets of the host. Passes them to `send` after `caught_up` has returned."""
+    """Queues IKE packets of the host. Passes each to `send` after `caught_up` has returned."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class IkeOrder:
         while True:
             await self._arrived.wait()
             self._arrived.clear()
-            number = len(self._waiting)  # packets arriving meanwhile may announce later SAs
+            number = len(self._waiting)  # packets that arrive meanwhile may announce later SAs
             try:
                 async with asyncio.timeout(PATIENCE):
                     await self._caught_up()

@@ -44,19 +44,19 @@ class RouteInput(Protocol):
 
     @property
     def problem(self) -> str | None:
-        """Reason why routes of the routing daemon are missing, as a sentence. None if no route is
+        """Explains why routes of the routing daemon are missing, as a sentence. None if none are
         missing."""
 
     def fileno(self) -> int:
         """Returns a descriptor that is readable while there may be events."""
 
     def poll(self, limit: int) -> Sequence[RoutesEvent]:
-        """Returns about `limit` events, and possibly a `RouteRun` (many routes in one event). May
-        be empty although events wait, if the descriptor is readable."""
+        """Returns about `limit` events, and possibly a `RouteRun` (many routes in one event). If
+        the result is empty, events still wait if the descriptor is readable."""
 
     def link_changed(self, event: LinkChanged) -> None:
-        """Handles a link change. zebra's replay omits next hops on links that are down, so the link
-        may complete a next-hop group."""
+        """Handles a link change. zebra's replay omits next hops on links that are down, so a link
+        that comes up may complete a next-hop group."""
 
 
 class KernelInput(Protocol):
@@ -79,7 +79,7 @@ class KernelInput(Protocol):
     def use_neighbor(self, ifindex: int, address: Address) -> None:
         """Makes the kernel resolve or confirm a neighbour.
 
-        Does not change permanent entries or entries of other programs.
+        Leaves permanent entries and entries of other programs unchanged.
         """
 
 
@@ -106,7 +106,7 @@ class HostInput(Protocol):
     def vrf_devices(self) -> Mapping[int, str | None]:
         """The kernel's VRF device of each VRF except the default VRF, by the VRF's number.
 
-        None if the VRF shares the host's stack with the default VRF.
+        The device is None if the VRF shares the host's stack with the default VRF.
         """
 
     def publish(self) -> None:
@@ -121,7 +121,8 @@ class FastPathInput(Protocol):
         """Returns a descriptor that is readable while `delivered_packets` has packets to return."""
 
     def delivered_packets(self) -> list[PuntedPacket]:
-        """Returns IP packets delivered to the host, which may answer them with an ICMP error."""
+        """Returns IP packets that were delivered to the host. The host may answer them with an ICMP
+        error."""
 
     def handled(self) -> dict[int, int]:
         """Returns the number of packets delivered to the host, by punt reason."""
@@ -161,8 +162,8 @@ class PuntInput(Protocol):
         """Dequeues up to `limit` packets, by fair queueing."""
 
     def fileno(self) -> int | None:
-        """Returns a descriptor that is readable while packets wait, if a session fills the queue.
-        Returns None if only `offer` fills it."""
+        """Returns a descriptor that is readable while packets wait. Returns None if no session
+        fills the queue, but only `offer`."""
 
 
 class IkePortsInput(Protocol):
@@ -186,11 +187,11 @@ class XfrmInput(Protocol):
 
     @property
     def is_refused(self) -> bool:
-        """Whether the kernel refused a dump. `read_again` resets this."""
+        """Whether the kernel has refused a dump. `read_again` resets this."""
 
     @property
     def policies(self) -> Mapping[PolicyKey, KernelPolicy]:
-        """All policies except policies of single sockets."""
+        """All policies except those of single sockets."""
 
     @property
     def states(self) -> Mapping[StateKey, KernelState]:
@@ -246,24 +247,23 @@ class ReplayGate(Protocol):
         """Time of the next comparison with the kernel's routes, or None if none is due."""
 
     def ask(self, now: float) -> None:
-        """Requests a comparison although no session is open. Routes are then kept only if the
-        kernel has them."""
+        """Requests a comparison although no session is open. The comparison then removes all routes
+        that the kernel lacks."""
 
     def note(self, event: RoutesEvent, now: float) -> None:
         """Records an event of the daemon, which may schedule, postpone or cancel the comparison."""
 
     def unread(self, now: float) -> None:
-        """Postpones the comparison: events of the daemon wait to be read, so the replay may not be
-        over."""
+        """Postpones the comparison, because events of the daemon wait to be read and the replay may
+        not be over."""
 
     def left_out(
         self, routes: Iterable[Route], is_current: Callable[[RouteKey], bool]
     ) -> list[RouteUpdated]:
-        """Returns the routes among `routes` (the kernel's) that the daemon has but did not
-        replay."""
+        """Returns those of the kernel's `routes` that the daemon has but did not replay."""
 
     def settled(self, kept: int, now: float) -> None:
-        """Ends the comparison. `kept` is the number of routes that the replay omitted and the
+        """Ends the comparison. `kept` is the number of routes that the replay omitted but the
         kernel has."""
 
 
@@ -310,8 +310,8 @@ class EngineInput(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RouteFeed:
-    """Holds the sources of one routing daemon's routes: its input, and the kernel dump that checks
-    the routes."""
+    """Holds the sources for one routing daemon's routes: its input, and the kernel's dump with
+    which the routes are compared."""
 
     namespace: int
     routes: RouteInput

@@ -16,7 +16,7 @@ _POINT_TO_POINT = {4: 31, 16: 127}
 
 @scalars.takes("`ADDRESS/LENGTH`")
 def interface_address(value: object) -> InterfaceAddress:
-    """Parses ``10.1.1.1/24``. Raises ValueError, also for an address that no host can have."""
+    """Parses ``10.1.1.1/24``. Raises ValueError. This includes an address that no host can have."""
     found = InterfaceAddress.parse(scalars.text(value))
     why = _why_not(found)
     if why is not None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds the entities known to be installed in the switch, with their reference counts.
 
-An entity counts as installed once the switch has acknowledged it. Because of the reference counts,
-the reconciler does not delete a next hop that an installed route still uses. Routes are in a native
+An entity counts as installed once the switch has acknowledged it. The reference counts show whether
+an installed entity still uses another one, which must then not be deleted. Routes are in a native
 table (`sluice._native.RouteTable`), which counts the routes to each target. Depends on entities and
 state.
 """
@@ -66,13 +66,12 @@ class Inventory:
                 yield kind, key
 
     def put(self, kind: EntityKind, entries: Iterable[tuple[EntityKey, EntityValue]]) -> None:
-        """Records entities as installed. Each is new or replaces the value recorded under its
-        key."""
+        """Records entities as installed. An entity may replace another value under the same key."""
         held = self.by_kind[kind]
         if kind is EntityKind.ROUTE:
             self.routes.installed.update(entries)
             return
-        entries = list(dict(entries).items())  # BMv2 reports the members of its selector twice
+        entries = list(dict(entries).items())  # BMv2 reports the members of a group twice
         replaced = [(key, held[key]) for key, _ in entries if key in held]
         held.update(entries)
         self._count(kind, entries, 1)

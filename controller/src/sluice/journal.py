@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logs to systemd's journal if standard error is connected to the journal. Otherwise logs lines of
-text to standard error.
+"""Logs to systemd's journal if standard error is connected to it. Otherwise logs lines of text to
+standard error.
 
 Uses the journal's native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL): each record is one
 datagram. Fields are MESSAGE, PRIORITY, SYSLOG_IDENTIFIER, CODE_FILE, CODE_LINE, CODE_FUNC,
-SLUICE_LOGGER and SLUICE_ROUTER (after `name_router`). Depends on nothing of Sluice.
+SLUICE_LOGGER and SLUICE_ROUTER (after `name_router`). Depends only on the standard library.
 """
 
 from __future__ import annotations
@@ -74,12 +74,11 @@ def start(environment: Mapping[str, str] = os.environ, journal: Path = JOURNAL) 
     """Configures the process's logging, from level INFO on."""
     if _leads_to_journal(environment.get("JOURNAL_STREAM", "")):
         try:
-            # The format has no time and no level, since the journal has them as fields of the
-            # record.
+            # Time and level are left out of the text, because they are fields of the record.
             logging.basicConfig(
                 level=logging.INFO, handlers=[JournalHandler(journal)], format="%(message)s"
             )
-        except OSError:  # fall back to lines of text
+        except OSError:  # no journal: log lines of text
             pass
         else:
             return
@@ -96,7 +95,8 @@ def name_router(name: str) -> None:
 
 
 def encode(fields: Mapping[str, str]) -> bytes:
-    """Encodes one record. A value with line feeds is preceded by its length."""
+    """Encodes one record. The length of a value is written in front of it if the value has line
+    feeds."""
     parts = []
     for name, value in fields.items():
         data = value.encode(errors="surrogateescape")[:LARGEST]

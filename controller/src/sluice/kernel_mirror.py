@@ -14,8 +14,8 @@ applies them together. The daemon's packets to the peer wait until the changes a
 packets except ND and IKE, and the mirror tries again.
 
 The kernel passes this module's acquires on to all key managers, like acquires for its own packets.
-For an acquire of its own, the kernel also creates a larval state, which limits the rate of
-acquires. For an acquire of this module it creates none, so this module limits the rate itself.
+For its own acquires, the kernel also creates a larval state, which limits their rate. It creates
+none for this module's acquires, so this module limits the rate itself.
 
 Depends on policy, inputs, state.kernel_rules and state.kernel_sas.
 """
@@ -102,14 +102,14 @@ class KernelMirror:
         """Number of kernel changes received so far, and number of changes carried out so far."""
         self._progress = asyncio.Event()
         self._failure: str | None = None
-        # Time of the last acquire, by (bundle, source, destination). The addresses are empty unless
-        # the bundle is that of a trap.
+        # Time of the last acquire, by (bundle, source, destination). For bundles that are not
+        # traps, both addresses are empty.
         self._acquired: OrderedDict[tuple[str, Address, Address], float] = OrderedDict()
         self._tokens, self._tokens_at = ACQUIRES_PER_SECOND, clock()
         self.rules: MirroredRules = self._translate()
         """The rules that are in force, or that come into force when the switch connects."""
-        # Order: problems of new rules are shown only after these rules are in force. So the shown
-        # problems always describe what the switch does.
+        # Order: problems of new rules are shown only after the rules are in force. So the problems
+        # shown always concern the rules that the switch applies.
         self._rule_problems = self.rules.problems
         self._states = MirroredStates((), ())
         self.specs: tuple[BundleSpec, ...] = ()
@@ -144,15 +144,16 @@ class KernelMirror:
     # -- the kernel's notifications
 
     def drain(self) -> bool:
-        """Reads the kernel's waiting notifications. Serves as the `drain` of an `Inlet`: False
-        means that no work is left."""
+        """Reads the kernel's waiting notifications. It is the `drain` of an `Inlet` and returns
+        False, which means that no work is left."""
         if self.kernel.poll():
             self._received += 1
             self._changed.set()
         return False
 
     async def caught_up(self) -> None:
-        """Waits until all changes made in the kernel so far are in force, or have failed."""
+        """Waits until all changes that were made in the kernel so far are in force, or have
+        failed."""
         self.drain()
         heard = self._received
         while self._carried_out < heard:
@@ -169,11 +170,11 @@ class KernelMirror:
             if self.kernel.is_refused:
                 await self._read_again(policy)
             if not self.kernel.synced:
-                continue  # the end of the dump is a change too and sets `_changed`
+                continue  # the end of the dump will set `_changed` again
             rules = self._translate()
             if _in_force(rules) != self.mirrored or self._failure is not None:
                 await self._bring_into_force(policy, rules)
-            self.rules = rules  # a rekey may change a policy's SPI but no rule
+            self.rules = rules  # a rekey may change only the SPI in a policy
             self._rule_problems = rules.problems
             self.mirror_states(policy)
             self._schedule_takeovers()
@@ -201,7 +202,7 @@ class KernelMirror:
         self._changed.set()
 
     async def _close(self, policy: Policy, why: str) -> None:
-        """Closes the SPD, since the rules in force may allow more than the kernel's current
+        """Closes the SPD, because the rules in force may allow more than the kernel's current
         policies."""
         if self._failure is None:
             log.error("policy %s: the kernel's policies are not in force: %s", self.spd, why)
@@ -238,8 +239,8 @@ class KernelMirror:
         self.on_states()
 
     def _request_rekeys(self) -> None:
-        """Requests a rekey of each SA with which the kernel itself has sent packets: reports one
-        soft expiry."""
+        """Requests a rekey of each SA with which the kernel itself has sent packets. For this, it
+        reports one soft expiry of the SA."""
         used = {state.key: state for state in self._states.used_by_kernel}
         for key in used.keys() - self._rekeys:
             self.counters["SAs that the kernel itself used: rekey requested"] += 1
@@ -249,7 +250,7 @@ class KernelMirror:
     def _fresh_states(self) -> dict[StateKey, float]:
         """Returns the states that were first seen less than `TAKEOVER` seconds ago.
 
-        Maps each of these states to the time when it was first seen.
+        Maps states to the time when they were first seen.
         """
         now = self._clock()
         self._since = {key: self._since.get(key, now) for key in self.kernel.states}
@@ -271,7 +272,7 @@ class KernelMirror:
     def report(self, reports: Iterable[SaReport]) -> None:
         """Reports usage and expiries of SAs to the kernel.
 
-        The kernel passes such an expiry on to the IKE daemon, as if the kernel had detected it.
+        The kernel passes an expiry on to the IKE daemon, as if the kernel had detected it.
         """
         mirrored = {identity(one.association): one.state for one in self.states}
         for one in reports:
@@ -297,8 +298,8 @@ class KernelMirror:
         except WireError as error:
             self.counters[f"no acquire: {error.name}"] += 1
             return
-        # With a trap policy, each pair of hosts needs its own SA. So the limit applies to each
-        # pair: an unanswered acquire for one pair does not delay the acquires for other pairs.
+        # With a trap policy, each pair of hosts needs its own SA. So acquires are limited per pair:
+        # an unanswered acquire for one pair does not delay those for other pairs.
         known = self.rules.bundles.get(bundle)
         is_trap = known is not None and bool(known.trap)
         ends = (flow.source.address, flow.destination.address) if is_trap else (b"", b"")
@@ -336,8 +337,7 @@ def _in_force(rules: MirroredRules) -> MirroredSpd:
 
 
 def flow_of(packet: Selectors) -> KernelSelector:
-    """Returns a selector that matches only this packet's flow. The kernel's own acquires have such
-    selectors."""
+    """Returns a selector that matches only this packet's flow, as in the kernel's own acquires."""
     if packet.icmp is not None:
         source, destination = (PortMatch(value, 0xFFFF) for value in divmod(packet.icmp, 256))
     elif packet.mobility_type is not None:

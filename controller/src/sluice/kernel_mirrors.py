@@ -60,7 +60,8 @@ class KernelMirrors:
 
     @property
     def counters(self) -> Mapping[str, int]:
-        """Counters summed over all mirrors. Those of the kernels begin with `kernel: `."""
+        """Counters summed over all mirrors. Names of the kernels' counters begin with `kernel:
+        `."""
         counts: Counter[str] = Counter()
         for one in self._mirrors.values():
             counts.update(one.counters)
@@ -68,7 +69,8 @@ class KernelMirrors:
         return counts
 
     def problems(self) -> Iterator[str]:
-        """Yields one sentence for each problem that keeps kernel policies or SAs out of force."""
+        """Yields one sentence for each reason why policies or SAs of the kernel are not in
+        force."""
         for one in self._mirrors.values():
             yield from one.problems()
 
@@ -85,8 +87,8 @@ class KernelMirrors:
             one.on_states = self._pass_on
 
     def addresses_changed(self) -> None:
-        """Mirrors the kernels' states again after a change of this router's addresses, which decide
-        whether a state is inbound or outbound."""
+        """Mirrors the kernels' states again after a change of this router's addresses, which
+        determine whether a state is inbound or outbound."""
         for one in self._mirrors.values():
             if self._policy is not None:
                 one.mirror_states(self._policy)
@@ -98,7 +100,8 @@ class KernelMirrors:
             self._associations.set_kernel_sas(sas, [spec for one in mirrors for spec in one.specs])
 
     async def caught_up(self) -> None:
-        """Waits until all changes made in the kernels so far are in force, or have failed."""
+        """Waits until all changes that were made in the kernels so far are in force, or have
+        failed."""
         await asyncio.gather(*(one.caught_up() for one in self._mirrors.values()))
         if self._associations is not None:
             await self._associations.wait_for_kernel_sas()

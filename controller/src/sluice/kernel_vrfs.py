@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tracks the VRF of each kernel interface.
 
-The kernel separates VRFs by VRF devices (Documentation/networking/vrf.rst): an interface belongs to
+The kernel separates VRFs by VRF devices (Documentation/networking/vrf.rst). An interface belongs to
 the VRF device that is its master, or to the default VRF if it has no such master. A VRF device is
-identified by its routing table, not by its name. In a VRF's own network namespace all interfaces
+identified by its routing table, not by its name. In the network namespace of a VRF, all interfaces
 are in this VRF, except those that belong to a VRF device there. Depends on model and namespaces.
 """
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class KernelVrfs:
-    """Tracks the VRF of each interface by the kernel's link events.
+    """Tracks the VRF of each interface, from the kernel's link events.
 
     `vrf_of_table` maps routing tables to the pipeline's VRF numbers.
     """
@@ -54,11 +54,11 @@ class KernelVrfs:
         return [ifindex for ifindex, master in self._masters.items() if master == device]
 
     def vrf_of(self, ifindex: int) -> int | None:
-        """Returns the VRF of an interface or of a VRF device. None if this VRF is not
+        """Returns the VRF of an interface or of a VRF device, or None if this VRF is not
         configured."""
         device, namespace = self._device_of(ifindex), namespace_of(ifindex)
         if device is None:
-            return namespace  # the namespace's number is the VRF's
+            return namespace  # a VRF's namespace has the VRF's number
         return self._vrf_of_table.get(device[0]) if namespace == OWN_NAMESPACE else None
 
     def device_of(self, ifindex: int) -> str | None:

@@ -2,9 +2,9 @@
 """Renders metrics as Prometheus text (exposition format 0.0.4) from the API's views.
 
 The metrics follow Prometheus' conventions: base units, `_total` for counters, names of parts and
-reasons as labels. Label values that are neither fixed in this module nor configured are limited to
-`MOST` per metric. The samples beyond this limit are summed under the label value `other`. At most
-`RULES` rules and `SAS` SAs have metrics of their own.
+reasons as labels. Some label values come neither from this module nor from the configuration. Each
+metric has at most `MOST` of them, and the samples beyond this limit are summed under the label
+value `other`. At most `RULES` rules and `SAS` SAs have metrics of their own.
 
 Pure: takes plain data, and yields lines of text lazily.
 """
@@ -67,7 +67,7 @@ def _text(router: str, metrics: Iterable[Metric]) -> Iterator[str]:
 
 
 def _number(value: float) -> str:
-    """Formats a number with all its digits. Python's usual six digits would truncate large packet
+    """Formats a number with all its digits. Python's default of six digits would truncate packet
     counts."""
     return str(int(value)) if value == int(value) else repr(float(value))
 
@@ -75,7 +75,7 @@ def _number(value: float) -> str:
 def _bounded(samples: Iterable[tuple[str, float]]) -> Iterator[tuple[str, float]]:
     """Yields the first `MOST` samples, then the sum of the remaining samples.
 
-    Without this limit, the number of labels would be unbounded where labels are error texts.
+    The limit bounds the number of labels, because some labels are error texts.
     """
     known = iter(samples)
     yield from islice(known, MOST)
@@ -315,7 +315,7 @@ def _sa_metrics(sas: list[dict[str, Any]], engines: dict[int, bool]) -> Iterator
 def _rule_samples(
     named: list[tuple[dict[str, str], dict[str, Any]]], field: str
 ) -> Iterator[Sample]:
-    """Yields samples of the first `RULES` rules. Works lazily, since a list may have tens of
+    """Yields samples of the first `RULES` rules. Does so lazily, because a list may have tens of
     thousands of rules."""
     rules = ((labels, rule) for labels, one in named for rule in _rules(one))
     for labels, rule in islice(rules, RULES):

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Defines the controller's basic types: addresses, routes, next hops, and events about them.
 
-Depends only on the standard library; every module may import it. The types are immutable and have
-no behaviour beyond formatting, so they can be dictionary keys and be passed between threads.
+Depends only on the standard library, and every module may import it. The types are immutable and
+only hold and format values. So they can be dictionary keys and be passed between threads.
 
-Addresses are ``bytes`` in network order (4 for IPv4, 16 for IPv6), MAC addresses 6 ``bytes``. Types
-with one object per route (`Prefix`, `NexthopSpec`, `RouteKey`, `Route`, `RouteUpdated`,
-`RouteDeleted`) are named tuples: C code builds and hashes them, which costs a third of what a
-frozen dataclass costs. This matters when zebra sends 70,000 routes a second. All other types are
-frozen dataclasses.
+Addresses are ``bytes`` in network order (4 for IPv4, 16 for IPv6), and MAC addresses are 6
+``bytes``. Types with one object per route (`Prefix`, `NexthopSpec`, `RouteKey`, `Route`,
+`RouteUpdated`, `RouteDeleted`) are named tuples. C code builds and hashes these in a third of the
+time that a frozen dataclass takes. This matters when zebra sends 70,000 routes a second. All other
+types are frozen dataclasses.
 """
 
 from __future__ import annotations
@@ -139,9 +139,9 @@ class InterfaceSpec:
     """Describes a layer-3 interface: a switch port, or a VLAN of a port. Its TAP on the host is
     called `name`.
 
-    `l3_if` and `vrf` are the pipeline's numbers. `device` names the port's network device if this
-    host has that device. In this case the interface is down while the device is down. `namespace`
-    is the network namespace of the TAP (`sluice.namespaces`).
+    `l3_if` and `vrf` are the pipeline's numbers. `device` names the port's network device, if this
+    host has it. Then the interface is down while the device is down. `namespace` is the network
+    namespace of the TAP (`sluice.namespaces`).
     """
 
     name: str
@@ -191,8 +191,8 @@ class RouteKey(NamedTuple):
 
 
 class Route(NamedTuple):
-    """Holds a route. Its next hops are `nexthops` or, if this tuple is empty, those of the next-hop
-    object `nexthop_id`.
+    """Holds a route. Its next hops are `nexthops`. If this tuple is empty, they are those of the
+    next-hop object `nexthop_id`.
 
     `table` is the kernel's table number (MAIN_TABLE for the default VRF), `protocol` is RTPROT_*.
     Blackhole, unreachable and prohibit routes have one next hop of that kind.
@@ -243,7 +243,7 @@ class NexthopObjectDeleted:
 
 @dataclass(frozen=True, slots=True)
 class FpmSessionOpened:
-    """A routing daemon connected and will now replay all its routes and next-hop objects.
+    """A routing daemon has connected, and will now replay all its routes and next-hop objects.
 
     The following events belong to this session until the session closes or another session opens.
     `namespace` is the network namespace of the daemon. Each namespace has its own daemon.
@@ -255,7 +255,8 @@ class FpmSessionOpened:
 
 @dataclass(frozen=True, slots=True)
 class FpmSessionClosed:
-    """The routing daemon disconnected. Its routes stay until a new session has replaced them."""
+    """The routing daemon has disconnected. Its routes stay until a new session has replaced
+    them."""
 
     reason: str
     namespace: int = 0
@@ -265,7 +266,7 @@ class FpmSessionClosed:
 class StaleRoutesGone:
     """The replay is over, and these routes are neither in the replay nor in the kernel.
 
-    Receivers delete each of these routes that is still stale.
+    Receivers delete those routes that are still stale.
     """
 
     keys: tuple[RouteKey, ...]
@@ -282,7 +283,7 @@ class LinkChanged:
     - `macvlan_on`: the lower interface, if this is a macvlan device.
     - `held_down`: a protocol keeps this interface down (IFLA_PROTO_DOWN), as VRRP does on a backup
       router.
-    - `master`: the interface that this one belongs to, for example a VRF device.
+    - `master`: the interface of which this one is a member, for example a VRF device.
     - `vrf_table`: the routing table, if this is a VRF device.
     """
 
@@ -301,7 +302,7 @@ class LinkChanged:
     def works(self) -> bool:
         """Whether the interface carries packets.
 
-        The carrier alone does not show this: a macvlan device takes over the carrier of its lower
+        The carrier alone does not show this. A macvlan device has the carrier of its lower
         interface even while a protocol holds the device down.
         """
         return self.up and self.carrier and not self.held_down
@@ -373,8 +374,8 @@ class PuntedPacket(NamedTuple):
     - `reason`, `stage`, `origin` and `verdict` are values of the pipeline's enums (named in
       `sluice.p4.schema`).
     - `drop_reason` is 0 except for a copy of a dropped packet (reasons AUDIT and ACQUIRE).
-    - `verdict`, `sa_bundle` and `rule` are the result of the outbound list, if the pipeline already
-      has this result for the packet.
+    - `verdict`, `sa_bundle` and `rule` are the result of the outbound list, if the pipeline has
+      already looked it up for the packet.
     - `list_id` and `generation` identify the list of the stage that punted the packet. `inbound_*`
       identify the inbound list that the packet passed earlier.
     - `bundle` is the bundle that decrypted the packet.

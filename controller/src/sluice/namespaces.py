@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbers network namespaces, and makes interface indexes unique across them.
 
-The kernel numbers the interfaces of each network namespace from 1. The controller adds the
-namespace's `base` to the kernel's index. Namespace 0 is the controller's own; the namespace of a
-VRF has the VRF's number.
+The kernel numbers the interfaces of each network namespace from 1. The controller uses the sum of
+the kernel's index and the namespace's `base`. Namespace 0 is the controller's own. The namespace of
+a VRF has the VRF's number.
 
-Invariant: outside of `sources` every interface index is such a sum. Depends on model.
+Invariant: outside `sources`, every interface index is such a sum. Depends on model.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def from_namespace(event: KernelEvent, namespace: int) -> KernelEvent:
             return replace(
                 event,
                 ifindex=ifindex + step,
-                # Both interfaces are in the same namespace: wire.rtnetlink drops references to
-                # other namespaces.
+                # Both interfaces are in the same namespace, because wire.rtnetlink drops references
+                # to others.
                 macvlan_on=None if below is None else below + step,
                 master=None if master is None else master + step,
             )

@@ -2,11 +2,11 @@
 """Queues punted packets in native code, and leaves most first packets there.
 
 The session puts packets into the queue without Python, and drops those that find no room. Python
-takes packets in slices. A *plain* first packet is a whole IP packet without options or extension
-headers, of any protocol but ICMP, that misses a list's flow cache. For such a packet `take` returns
-a `FirstPacket`. Native code searches the rules for it (`RuleTree.first_match_of`), adds its flow to
-the cache (`FlowQueue.offer`) and re-injects it, without making its selectors, key or frame in
-Python. All other packets are returned as `PuntedPacket`.
+takes packets in slices. A *plain* first packet is a whole IP packet that misses a list's flow
+cache. It has no options or extension headers, and its protocol is not ICMP. For such a packet
+`take` returns a `FirstPacket`. Native code searches the rules for it (`RuleTree.first_match_of`),
+adds its flow to the cache (`FlowQueue.offer`) and re-injects it, without making its selectors, key
+or frame in Python. All other packets are returned as `PuntedPacket`.
 
 Invariant: `sources.punt.PuntQueue` would return the same packets in the same order, and
 `wire.selectors` would read the same selectors (tests/test_native_punts.py compares them). Depends

@@ -3,12 +3,12 @@
 
 New names get numbers in the order of the configuration. A removed name keeps its number while
 unused numbers are left, so a number is rarely reassigned. A number is `moved` if it is reassigned.
-Without the file, every assigned number is `moved`, since the switch may use it for another
+Without the file, every assigned number is `moved`, because the switch may use it for another
 interface. The controller first closes the entities of a moved number in the switch, so that they
 drop packets. Then it calls `settled`, and the number belongs to the new interface.
 
-Engines' ports are numbered too. The file is JSON, replaced as a whole. Depends on config and
-durable.
+Engines' ports are numbered like interfaces. The file is JSON, replaced as a whole. Depends on
+config and durable.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class InterfaceNumbers:
         return replace(config, interfaces=interfaces, policy=policy)
 
     def settled(self) -> None:
-        """Clears `moved`. Call it when no entity in the switch uses a moved number in its earlier
+        """Clears `moved`. Called when no entity in the switch uses a moved number in its earlier
         meaning."""
         if self.moved:
             self.moved = frozenset()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds orphans: entities of the switch that no module has declared as desired yet.
 
-The keys are kept in blocks (lists): a dictionary of a million keys would stall the event loop each
-time it grows. A key that has become desired is no longer an orphan, but stays here until its block
-is visited. Depends on entities.
+The keys are kept in blocks (lists), because a dictionary of a million keys would stall the event
+loop each time it grows. If a key becomes desired, it is no longer an orphan, but stays here until
+its block is visited. Depends on entities.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Orphans:
         return taken
 
     def discard(self, key: EntityKey) -> None:
-        """Removes a key, if present. The search is linear: use it only for kinds with few
+        """Removes a key, if present. The search is linear, so use it only for kinds with few
         orphans."""
         for _ in self.delete_unless(lambda other: other != key):
             pass

@@ -2,9 +2,8 @@
 """Applies path MTUs from ICMP errors about ESP packets of this router (RFC 4301, section 8.2.1).
 
 An error is applied only if it arrived through a bundle and quotes an ESP packet of the same bundle.
-In this case an engine has checked the error's integrity, and the inbound list permits the error in
-this bundle. An error in clear text is only counted, since any host on the path could have forged
-it.
+Then an engine has checked the error's integrity, and the inbound list permits the error in this
+bundle. An error in clear text is only counted, because any host on the path could have forged it.
 
 Depends on associations and wire.selectors.
 """
@@ -33,13 +32,13 @@ class PathMtuErrors:
 
     def delivered(self, packet: PuntedPacket) -> None:
         """If the packet is an ICMP error about an ESP packet of this router, applies or ignores the
-        path MTU that the error reports."""
+        path MTU in it."""
         if not self._associations.table.wanted:
             return
         try:
             error = too_big(packet.frame)
         except WireError:
-            return  # the host drops this packet, too
+            return  # the host drops such a packet too
         sa = None if error is None else self._sender_of(error, packet.vrf)
         if error is not None and sa is not None:
             self.counters[self._take(error, sa, packet)] += 1

@@ -2,8 +2,8 @@
 """Polls the switch's ports, reports missing ports, and detects a switch that does not answer.
 
 P4Runtime has no messages about ports, so sluice-switch reports its ports by another gRPC service at
-the same address. Other targets refuse the request. A refusal counts as an answer: the target's
-ports stay unknown, and no port is reported as missing. Depends on config and the session.
+the same address. Other targets refuse the request. A refusal counts as an answer of the switch: the
+target's ports stay unknown, and no port is reported as missing. Depends on config and the session.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class PortWatch:
                     self._changed(found)
                 await asyncio.sleep(INTERVAL)
         finally:
-            self._unanswered = ()  # the end of the session is reported instead
+            self._unanswered = ()  # the end of the session is reported elsewhere
 
     async def _ask(self, session: Session) -> SwitchPorts | None:
         question = asyncio.ensure_future(session.ports())

@@ -2,10 +2,10 @@
 """Keeps this controller primary. Opens a new session whenever the last one has ended.
 
 `Primacy.acquire` returns a session once the session may write. Of several controllers, only one is
-primary. The other controllers are on standby (`wait_for_primacy`): they wait until the switch
-reports that it has no primary, and never displace a primary. A primary that loses this role, and
-does not regain it within its patience, is displaced (`DisplacedError`). A displaced controller must
-release the resources of a primary. Depends on p4runtime.
+primary. The others are on standby (`wait_for_primacy`): they wait until the switch reports that it
+has no primary, and never displace a primary. A primary that loses this role, and does not regain it
+within its patience, is displaced (`DisplacedError`). It must then release the resources of a
+primary. Depends on p4runtime.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Primacy:
     """Opens the sessions of one controller.
 
     `connect` creates a client that arbitrates with an election id. `patience` is in seconds; None:
-    no limit. `first_id`, if given, is the election id of the first session. The caller chooses an
-    id higher than that of an earlier session, to displace that session.
+    no limit. `first_id`, if given, is the election id of the first session. To displace an earlier
+    session of its own, the caller chooses an id higher than that session's.
     """
 
     def __init__(
@@ -92,8 +92,8 @@ class Primacy:
     async def acquire(self, on_packets: PacketInHandler) -> Session:
         """Returns a session that may write, and whose packet-ins go to `on_packets`.
 
-        Raises P4RuntimeError if the session fails or ends first. Raises DisplacedError if another
-        controller stays primary for longer than the patience.
+        Raises P4RuntimeError if the session fails or ends before it may write. Raises
+        DisplacedError if another controller stays primary for longer than the patience.
         """
         session = await self._become_primary(self._patience)
         session.on_packets = on_packets
@@ -110,8 +110,8 @@ class Primacy:
                 self.failed(error)
                 await asyncio.sleep(backoff.failed(clock()))
             else:
-                # Packet-ins are ignored, since the meaning of their ids is unknown before the
-                # read-back.
+                # Packet-ins are ignored, because the meaning of the ids in them is unknown before
+                # the read-back.
                 session.on_packets = lambda _: None
                 return
 

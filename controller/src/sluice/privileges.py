@@ -2,13 +2,13 @@
 """Drops all capabilities except CAP_NET_ADMIN, and disables core files.
 
 CAP_NET_ADMIN is needed to create TAPs, to change addresses, neighbours and routes in the kernel,
-and to write /proc/sys/net. Without CAP_DAC_OVERRIDE, the owner and mode of files apply to root as
-to any other user. `no_new_privs` and the bounding set also apply to child processes, such as the
+and to write /proc/sys/net. Without CAP_DAC_OVERRIDE, root is subject to the owner and mode of files
+like any other user. `no_new_privs` and the bounding set also apply to child processes, such as the
 process that keeps the TAPs open (`sources.tap_keeper`).
 
-Each thread has its own capabilities. When `drop` is called, all other threads must have called
-`give_up`. CAP_SYS_ADMIN, which is needed to enter network namespaces, is dropped too. Linux only
-(capabilities(7)). Calls the C library, since Python's standard library lacks these functions.
+Each thread has its own capabilities. All other threads must call `give_up` before `drop` is called.
+CAP_SYS_ADMIN, which is needed to enter network namespaces, is dropped too. Linux only
+(capabilities(7)). Calls the C library, because Python's standard library lacks these functions.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def has(capability: int) -> bool:
 def drop(keep: frozenset[int] = KEPT) -> None:
     """Drops all capabilities of the process except `keep`, permanently.
 
-    Raises PrivilegeError, also if another thread has more capabilities or lacks `no_new_privs`.
+    Raises PrivilegeError. This includes the case that another thread has more capabilities or lacks
+    `no_new_privs`.
     """
     for task in Path("/proc/self/task").iterdir():
         if int(task.name) == threading.get_native_id():
@@ -87,8 +88,8 @@ def forbid_core() -> None:
     """
     try:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        # If the kernel pipes cores to a program, it ignores the core size limit, but not this
-        # setting.
+        # If the kernel pipes cores to a program, it ignores the core size limit. But it respects
+        # this setting.
         _call("core files", "prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
     except (OSError, ValueError) as error:
         raise PrivilegeError(f"core files cannot be switched off: {error}") from error
@@ -113,7 +114,7 @@ def _drop_bounding_set(keep: frozenset[int]) -> None:
             try:
                 _call("bounding set", "prctl", PR_CAPBSET_DROP, capability, 0, 0, 0)
             except PermissionError:
-                return  # the process lacks CAP_SETPCAP; no_new_privs has the same effect
+                return  # without CAP_SETPCAP; no_new_privs has the same effect
 
 
 def _permitted() -> int:

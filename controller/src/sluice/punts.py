@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides about punted packets: deliver to the host, answer, fragment, or hold.
 
-`PuntHandler.handle(packet, now)` stores its decisions in `PuntActions`; it sends nothing. Every
+`PuntHandler.handle(packet, now)` stores its decisions in `PuntActions` and sends nothing. Every
 packet has exactly one of these outcomes, or is dropped and counted by the reason.
 
-- No ICMP error is sent about a packet that this router itself sent: the error would go to this
-  router. Exception: if a packet of the host stack is too big, the stack gets the error, on the
+- No ICMP error is sent about a packet that this router itself sent, because the error would go to
+  this router. Exception: if a packet of the host stack is too big, the stack gets the error, on the
   interface on which it sent the packet. The stack's path MTU discovery needs this error (RFC 1191,
-  RFC 8201), since no other router knows by how much ESP enlarges the packet.
+  RFC 8201), because no other router knows by how much ESP enlarges the packet.
 - ESP packets of this router that are too big are fragmented, unless they are IPv4 with DF set.
 
 Depends on state, held_packets, icmp, fragment, policy.rejections, wire.packet and the packet
@@ -85,10 +85,12 @@ class PolicySearch(Protocol):
         discarded or held."""
 
     def answer_plain(self, packets: Iterable[FirstPacket], now: float) -> Iterable[AnsweredPunt]:
-        """Does the same for plain first packets."""
+        """Searches the lists for plain first packets. Returns the packets to re-inject, with their
+        answers."""
 
     def take_rejected(self) -> Iterable[PuntedPacket]:
-        """Returns the discarded packets since the last call whose rule asks for an answer."""
+        """Returns the packets that were discarded since the last call and whose rule has
+        `reject`."""
 
     def expire(self, now: float) -> None:
         """Drops the packets that were held too long."""
@@ -110,8 +112,8 @@ class PuntActions:
 class PuntHandler:
     """Decides about punted packets.
 
-    - `when_ready(path)`: requests a call of `release` once the switch can forward to this
-      neighbour, which is resolved.
+    - `when_ready(path)`: requests that `release` is called for a resolved neighbour once the switch
+      can forward to it.
     - `tunnels`: path MTU and overhead of each bundle, by the bundle's number.
     - `audit_drop`: called with reason, packet and time of a drop, for the audit log.
     - `delivering`: called with each IP packet for the host.
@@ -184,8 +186,8 @@ class PuntHandler:
             self._reject(rejected, now, outcome)
 
     def _ask_policy(self, packet: PuntedPacket, now: float, outcome: PuntActions) -> None:
-        """Handles INBOUND_MISS, OUTBOUND_MISS, FRAGMENT, and EXTENSION_HEADERS too deep to
-        parse."""
+        """Handles the punt reasons INBOUND_MISS, OUTBOUND_MISS, FRAGMENT and EXTENSION_HEADERS
+        (more headers than the pipeline parses)."""
         if not self._first_packets.needs_verdict(packet):
             self.counters["dropped: asks no list"] += 1
             return
@@ -204,7 +206,7 @@ class PuntHandler:
         self._answer(packet, IcmpErrorKind.PROHIBITED, now, outcome, is_rejection=True)
 
     def unreachable(self, packets: list[PuntedPacket], now: float, outcome: PuntActions) -> None:
-        """Answers packets whose neighbour does not answer with ICMP errors, where errors are
+        """Answers packets whose neighbour is unreachable with ICMP errors, where errors are
         allowed."""
         for packet in packets:
             self._answer(packet, IcmpErrorKind.NEIGHBOR_UNREACHABLE, now, outcome)
@@ -221,8 +223,8 @@ class PuntHandler:
     ) -> None:
         """Sends an ICMP error to the packet's sender, if the rates allow it.
 
-        `is_rejection`: the error is about a packet that policy discards, and must also keep to the
-        rates of such errors.
+        `is_rejection`: the error is about a packet that policy discards, and the lower rates of
+        such errors apply too.
         """
         if packet.origin in self._packets.own_origins:
             self.counters[f"dropped: own packet, {kind.name}"] += 1
@@ -238,7 +240,8 @@ class PuntHandler:
             self.counters["icmp refused: no_own_address"] += 1
             return
         answer = error_for(packet.frame, kind, own, mtu, self._fib.interfaces.broadcasts())
-        # No token is taken before all limits allow the error. So a refused error uses up no budget.
+        # Tokens are taken only when all limits allow the error. So a refused error uses up no
+        # budget.
         refusal = answer if isinstance(answer, IcmpErrorRefusal) else None
         if refusal is None and is_rejection:
             refusal = self._rejections.check_rate(source, now)
@@ -256,8 +259,8 @@ class PuntHandler:
         outcome.packet_outs.append((local_frame(answer), metadata))
 
     def _answer_from(self, packet: PuntedPacket, size: int) -> Address | None:
-        """Returns the source address of an error: one of the ingress interface, as traceroute
-        expects. If this interface has none, returns another own address of the VRF."""
+        """Returns the source address of an error: an address of the ingress interface, as
+        traceroute expects, or else another own address of the VRF."""
         return self._fib.interfaces.icmp_source(packet.ingress_l3_if, packet.vrf, size)
 
     # -- MTU
@@ -299,8 +302,8 @@ class PuntHandler:
     ) -> None:
         """Sends "too big" to the host stack, through the interface on which it sent the packet.
 
-        The error's source address is the packet's destination: the stack would drop a packet from
-        one of its own addresses as a martian.
+        The error's source address is the packet's destination. If the source were an own address,
+        the stack would drop the error as a martian.
         """
         if ip[0] >> 4 == 4:
             source, destination = parse_ipv4(ip).source, parse_ipv4(ip).destination
@@ -356,7 +359,8 @@ class PuntHandler:
         if not self._held.hold(path, packet, now):
             return
         if self._fib.neighbors.mac_of(path) is not None:
-            # The neighbour was resolved meanwhile. The switch has the next hop, or gets it soon.
+            # The neighbour was resolved meanwhile. The switch has the next hop or is about to get
+            # it.
             self._when_ready(path)
         elif first:
             outcome.resolve.append(path)
@@ -376,7 +380,7 @@ class PuntHandler:
         return Path(packet.egress_l3_if, address)
 
     def release(self, path: Path, outcome: PuntActions) -> None:
-        """Releases the held packets of a neighbour that the switch can forward to now."""
+        """Releases the packets held for a neighbour to which the switch can now forward."""
         identifier = self._fib.nexthops.id_of(path)
         packets = self._held.release(path)
         if identifier is None:
@@ -394,8 +398,8 @@ class PuntHandler:
             return
         if self._fib.neighbors.mac_of(path) is not None:
             if self._fib.nexthops.id_of(path) is None:
-                # The neighbour is resolved, but no next hop may use it: it is off-link, or a longer
-                # prefix overrides its route.
+                # The neighbour is resolved, but may never become a next hop: it is off-link, or a
+                # longer prefix overrides its route.
                 self.unreachable(self._held.fail(path), now, outcome)
             else:
                 self._when_ready(path)
@@ -403,8 +407,8 @@ class PuntHandler:
             self.unreachable(self._held.fail(path), now, outcome)
 
     def expire(self, now: float, outcome: PuntActions) -> None:
-        """Answers packets that have waited too long for a neighbour with ICMP errors. Drops
-        fragments that have waited too long."""
+        """Handles packets that have waited too long: answers those that wait for a neighbour with
+        ICMP errors, and drops fragments."""
         self._first_packets.expire(now)
         for path, packets in self._held.expired(now).items():
             outcome.unanswered.append(path)

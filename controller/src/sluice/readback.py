@@ -68,7 +68,7 @@ async def close(session: Writer, codec: Codec, closed: ClosingPlan, installed: I
     """Retires and withdraws the entities named in `closed`, even if other entities refer to them.
 
     Order: this runs before any other write. Each of these updates makes the switch drop packets, so
-    the updates may come in any order. Raises P4RuntimeError, also if an update is refused.
+    they may come in any order. Raises P4RuntimeError. This includes the refusal of an update.
     """
     entries: list[tuple[EntityKind, EntityKey, EntityValue | None]] = [
         *((EntityKind.NEXTHOP, identifier, RETIRED) for identifier in closed.retired),

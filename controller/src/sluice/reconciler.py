@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reconciles the switch with the desired state: all entities except flows.
 
-Three tasks are left to other modules: `policy.flow_tables` writes flows, `policy.commit` resets
+Three tasks are done by other modules: `policy.flow_tables` writes flows, `policy.commit` resets
 counters, and the auditor deletes entities that no module knows.
 
 Order. A cycle installs and modifies kind by kind in ascending `EntityKind` (next hop, member,
@@ -11,24 +11,24 @@ is not deleted while another entity refers to it. A changed entity is written wi
 Invariant: the switch never holds a dangling reference, even if updates fail.
 
 Changes of links, addresses and neighbours concern kinds that come before routes. So such a change
-interrupts the writing of a long series of routes, after the current batch. An empty switch gets the
-`near` routes (connected prefixes, neighbours) before an interface is opened. It gets the rest of
-the routes afterwards (`compare`, `table_order`).
+interrupts a long series of route writes after the current batch. In an empty switch, the `near`
+routes (connected prefixes, neighbours) are written before an interface is opened, and the other
+routes afterwards (`compare`, `table_order`).
 
 Errors. Every refused update is recorded (`failures`) and retried with growing delay. Its record is
 deleted once it succeeds. "Already exists" and "not found" mean that the switch differs from the
 inventory: the inventory is corrected, and the retry uses the other operation.
 
 Start and reconnect. `read_back` reads the switch and closes the entities that must not coexist with
-the new configuration. `compare` queues the difference. Correct entities are not touched. An entity
-that no source wants (an orphan) is deleted when its kind is released (`release`). The controller
-releases a kind once the sources of this kind have reported everything. New entities of held kinds
-(`hold`) wait until `open`.
+the new configuration. `compare` queues the difference. Correct entities are not touched. An
+**orphan** is an entity of the switch that no module has declared as desired. Orphans of a kind are
+deleted when the kind is released (`release`). The controller releases a kind once the sources of
+this kind have reported everything. New entities of held kinds (`hold`) wait until `open`.
 
 Routes. A native table (`sluice._native.RouteTable`) holds the desired, installed and queued routes
 and builds their writes. This module only tells the table, once per next hop or group, whether
-routes may refer to this target. Failed routes and `near` routes take the general path, which
-accesses the same table as dictionaries.
+routes may refer to this target. Failed routes and `near` routes are handled like other entities;
+for this, the same table can be accessed as dictionaries.
 
 Depends on entities, inventory, failures, readback, table_order, task_slices, p4 and p4runtime. One
 task (`run`) does all the writing.
@@ -180,7 +180,7 @@ class Reconciler:
     # -- desired state
 
     def submit(self, changes: EntityChanges) -> None:
-        """Changes desired entities. Do not call it for committed kinds, which `commit` writes."""
+        """Changes desired entities. Not for committed kinds, which `commit` writes."""
         for block in changes.blocks:
             self._apply_or_defer(EntityKind.ROUTE, block)
         for kind, entries in changes.by_kind.items():
@@ -216,8 +216,8 @@ class Reconciler:
                 upserts[key] = None
 
     def release(self, kinds: Iterable[EntityKind]) -> None:
-        """Deletes orphans of these kinds from now on. Call it when the sources of these kinds are
-        complete."""
+        """Deletes orphans of these kinds from now on. Called when the sources of these kinds have
+        reported everything."""
         self._released.update(kinds)
         self._work.set()
 
@@ -230,7 +230,7 @@ class Reconciler:
         return self._comparisons if self.compared else None
 
     def is_orphan(self, kind: EntityKind, key: EntityKey) -> bool:
-        """Returns whether an entity is an orphan that is not to be deleted yet."""
+        """Returns whether an entity is an orphan that must not be deleted yet."""
         if kind in self._released or key in self._deletes[kind]:
             return False
         return key in self.installed.by_kind[kind] and key not in self.desired[kind]
@@ -242,7 +242,7 @@ class Reconciler:
 
         The iterator handles one block of orphans per step.
 
-        An entity that has become desired is no longer an orphan.
+        An orphan that became desired meanwhile is kept.
         """
         desired, deletes = self.desired[kind], self._deletes[kind]
 
@@ -272,10 +272,10 @@ class Reconciler:
     def when_installed(
         self, kind: EntityKind, key: EntityKey, callback: Callable[[], None]
     ) -> None:
-        """Calls `callback` when an entity is installed with its desired value: at once if it
+        """Calls `callback` when an entity is installed with its desired value, or at once if it
         already is.
 
-        Do not call it for routes.
+        Not for routes.
         """
         wanted = self.desired[kind].get(key)
         if wanted is not None and self.installed.by_kind[kind].get(key) == wanted:
@@ -305,15 +305,15 @@ class Reconciler:
 
     @property
     def synced(self) -> bool:
-        """Whether the switch equals the desired state, apart from orphans of kinds that are not
-        released."""
+        """Whether the switch equals the desired state. Orphans of kinds that are not released do
+        not count."""
         return self.compared and not self.pending and not self.failures
 
     @property
     def forwards(self) -> bool:
         """Whether the switch forwards as desired.
 
-        Also true while a large route table is being read: until then the switch forwards by the
+        Also true while a large route table is being read. Until then the switch forwards by the
         routes that it already holds.
         """
         return self.synced or (self._unread and self.pending == self._blocked and not self.failures)
@@ -321,7 +321,7 @@ class Reconciler:
     # -- audits of the switch
 
     def is_under_way(self, kind: EntityKind, key: EntityKey) -> bool:
-        """Returns whether an update of an entity is queued or in flight, or its kind is being
+        """Returns whether an update of an entity is queued or in flight, or its kind is just being
         compared."""
         if kind is self._comparing:
             return True
@@ -349,8 +349,8 @@ class Reconciler:
     def found(self, kind: EntityKind, key: EntityKey, value: EntityValue | None) -> None:
         """Records that the switch holds `value` (None: nothing), and queues the correction.
 
-        An entity of a committed kind is corrected by the next commit, since its new numbers must be
-        on disk first.
+        An entity of a committed kind is corrected by the next commit, because its new numbers must
+        be on disk first.
         """
         if value is None:
             self.installed.remove(kind, [key])
@@ -403,9 +403,9 @@ class Reconciler:
     async def compare(self) -> None:
         """Queues the difference between the desired and the read-back state.
 
-        Of the routes, queues only those in `near` (connected prefixes, neighbours). Queues no route
-        while a large table is still being read. `run` compares all routes later, after the kinds
-        that precede them.
+        Of the routes, queues only those in `near` (connected prefixes, neighbours), or none while a
+        large table is still being read. `run` compares all routes later, after the kinds that
+        precede them.
         """
         self.compared = False
         for kind in EntityKind:
@@ -444,7 +444,7 @@ class Reconciler:
             while self._apply_deferred():
                 await asyncio.sleep(0)
         finally:
-            self._apply_all_deferred()  # if the session has ended, changes are still deferred
+            self._apply_all_deferred()  # at the end of the session, changes are still deferred
 
     def _apply_all_deferred(self) -> None:
         while self._apply_deferred():
@@ -495,7 +495,7 @@ class Reconciler:
             await asyncio.sleep(0)
 
     def keep(self, entries: Iterable[tuple[EntityKind, EntityKey, EntityValue]]) -> None:
-        """Makes installed entities of committed kinds desired, with the values given."""
+        """Makes installed entities of committed kinds desired. The values are given."""
         for kind, key, value in entries:
             self.desired[kind][key] = value
             self._orphans[kind].discard(key)
@@ -538,9 +538,10 @@ class Reconciler:
     ) -> str | None:
         """Writes new entities of one kind, before all queued updates, and makes them desired.
 
-        Entities of this kind that nothing refers to yet may be installed in any order. Returns None
-        if the switch holds all of them, else why it refused one. The others are then desired too,
-        and the caller removes them. Raises P4RuntimeError if the session ends.
+        The entities must not be named by other entities yet, so their order does not matter.
+        Returns None if the switch holds all of them, else the reason why it refused one. In the
+        second case the others are desired too, and the caller must remove them. Raises
+        P4RuntimeError if the session ends.
         """
         problem = None
         async for batch in in_slices(list(entries.items()), BATCH):
@@ -550,7 +551,7 @@ class Reconciler:
             self.counters["writes"] += 1
             self.counters["updates"] += len(updates)
             # Order: marked before the write. The auditor may read an entity before the switch
-            # acknowledges the write, and must not take it for an entity of another client.
+            # acknowledges the write, and must not mistake it for an entity of another client.
             written = [(kind, key) for key, _ in batch]
             self._installing.update(written)
             try:
@@ -567,7 +568,7 @@ class Reconciler:
         return problem
 
     async def adopt(self, kind: EntityKind, entries: Mapping[EntityKey, EntityValue]) -> None:
-        """Makes installed entities of a kind that is not released desired, slice by slice."""
+        """Makes installed entities of a kind that is not released desired, in slices."""
         desired = self.desired[kind]
         async for part in in_slices(entries.items(), SLICE):
             desired.update(part)
@@ -593,10 +594,10 @@ class Reconciler:
         return undesired > self.failures.of_kind(kind)
 
     def forget_desired(self, kinds: Iterable[EntityKind]) -> None:
-        """Makes no entity of these kinds desired, and keeps the installed ones.
+        """Declares that no entity of these kinds is desired. Installed ones stay in the switch.
 
-        The entities become orphans in the next session. They are not deleted before their kind is
-        released again. Call it between two sessions.
+        In the next session these entities are orphans. They are deleted only after their kind has
+        been released again. Must be called between two sessions.
         """
         for kind in kinds:
             self.desired[kind].clear()
@@ -606,7 +607,7 @@ class Reconciler:
         """Queues orphans for deletion, as many as `_write_all` writes in one call.
 
         Queuing all of them (perhaps a million) would block the event loop. Yields to the event loop
-        after each slice, since possibly no write follows that would yield.
+        after each slice, because a write, which would also yield, may not follow.
         """
         orphans, room = self._orphans[kind], BATCH * BATCHES_PER_TURN
         while kind in self._released and orphans and room:
@@ -635,8 +636,8 @@ class Reconciler:
         self._work.clear()
         retry = self.failures.next_retry
         delay = None if retry == NEVER else max(0.0, retry - self._clock())
-        # `asyncio.wait_for` of Python 3.11 ignores a cancellation that comes together with work.
-        # Then this task would outlive its session, and the session would never end.
+        # Not `asyncio.wait_for`: in Python 3.11 it loses a cancellation that comes together with
+        # work. Then this task would outlive its session, and the session would never end.
         with suppress(TimeoutError):
             async with asyncio.timeout(delay):
                 await self._work.wait()
@@ -681,7 +682,7 @@ class Reconciler:
             if kind is EntityKind.ROUTE and (self._unread or self._blocked):
                 continue
             if not await self._write_all(session, kind, UpdateType.INSERT, self._upserts[kind]):
-                return  # an update of an earlier kind has arrived, and goes first
+                return  # an update of an earlier kind goes first
         for kind in reversed(EntityKind):
             if self._unread and kind in UNDER_ROUTES:
                 continue
@@ -693,7 +694,7 @@ class Reconciler:
     ) -> bool:
         """Writes a kind's queue, at most `BATCHES_PER_TURN` batches.
 
-        Returns False if it stopped because a kind that comes earlier has updates.
+        Returns False if it stopped because an earlier kind has updates.
         """
         deleting = operation is UpdateType.DELETE
         if not queue:
@@ -822,10 +823,10 @@ class Reconciler:
         return batch
 
     def _sets_of_leaving_lists(self, kind: EntityKind) -> dict[int, EntityKey]:
-        """Returns the rule sets that lists still name although they no longer should, with the
-        lists' ids. Empty if `kind` is no kind of rules.
+        """Returns the rule sets that lists in the switch name although the desired lists do not,
+        with the lists' ids. Empty if `kind` is not a kind of rules.
 
-        A packet of such a list must not meet a part of its set.
+        Such a set must not be deleted yet: a packet of its list would meet only a part of the set.
         """
         of_lists = _LISTS_OF_RULES.get(kind)
         if of_lists is None:
@@ -897,7 +898,8 @@ class Reconciler:
         deleted = [key for key, value in batch.entries if value is None]
         if deleted:
             self.installed.remove(kind, deleted)
-            # A route has no id that could be reused, so its deletion need not be confirmed.
+            # The deletion of a route need not be confirmed, because a route has no id that could be
+            # reused.
             if kind is not EntityKind.ROUTE or self.failures or self._waiters:
                 for key in deleted:
                     self._confirm_deleted(kind, key)

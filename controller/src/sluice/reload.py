@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares configurations for a reload. Decides for each changed key how the change comes into
-force.
+"""Compares configurations for a reload. Decides for each changed key how the change takes effect.
 
 Each key is of one of three classes:
 
-- A fixed key cannot change while the process runs. It identifies the process, its files or its
+- A **fixed** key cannot change while the process runs. It identifies the process, its files or its
   switch, or its change needs privileges that the process has only at its start (VRFs). A
   configuration that changes a fixed key is refused as a whole.
-- A setting is a number or an SA. A new number is used from the next packet on. An SA is added or
-  removed independently of other keys.
-- A change of any other key is applied like a restart, within the process: the controller closes the
-  affected entities in the switch, changes them, and opens them.
+- A **setting** is a number or an SA. A new number is used from the next packet on. An SA is added
+  or removed independently of other keys.
+- A change of any other key is applied like a restart, but within the process: the controller closes
+  the affected entities in the switch, changes them, and opens them.
 
 Keys are named as in the file, list items by their name: `interfaces.eth1.addresses`. Pure; depends
 on config and its parts.
@@ -110,8 +109,8 @@ def _is_fixed(key: str) -> bool:
 
 
 def _is_setting(key: str) -> bool:
-    # A reload only records the rules of SPD files, so that the next reload can compare them. Only a
-    # commit changes the rules in force.
+    # A reload only records the rules of SPD files, for comparison at the next reload. Only a commit
+    # changes the rules in force.
     return _is_under(key, SETTINGS) or (
         key.startswith("spds.") and key.endswith((".file", ".rules"))
     )
@@ -160,7 +159,7 @@ def _has_keys(value: Any) -> bool:
 
 
 def _vrf_by_name(before: Any, after: Any) -> tuple[Any, Any]:
-    """Replaces VRFs by their names, since `vrf` of an interface is a name in the file."""
+    """Replaces VRFs by their names, because `vrf` of an interface is a name in the file."""
     if isinstance(before, VrfConfig) and isinstance(after, VrfConfig):
         return before.name, after.name
     return before, after

@@ -2,8 +2,8 @@
 """Decides which neighbours the kernel resolves, and when.
 
 Routes and held packets need neighbours. `state.resolution_schedule` schedules the requests to the
-kernel, which reports each result as a NeighborChanged. A request waits until the kernel's neighbour
-table has been read, so that neighbours already in this table are not requested. It also waits until
+kernel, and the kernel reports each result as a NeighborChanged. A request waits until the kernel's
+neighbour table has been read, because the table may already have the neighbour. It also waits until
 the kernel has reported the neighbour's interface. Depends on state, held_packets and the kernel's
 input.
 """
@@ -55,8 +55,8 @@ class Resolution:
         self._schedule.changed(path, event.state, in_use, now)
 
     def unanswered(self, paths: Iterable[Path], now: float) -> None:
-        """Handles neighbours that did not answer while packets waited for them. Schedules a later
-        request, as after a failed resolution."""
+        """Handles neighbours that were not resolved while packets waited for them. Schedules a
+        later request, as after a failed resolution."""
         for path in paths:
             in_use = self._fib.nexthops.id_of(path) is not None
             self._schedule.changed(path, NeighborState.FAILED, in_use, now)

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares a routing daemon's routes with the kernel's after the daemon's replay, in slices.
 
-- `ReplayGate` decides when to compare, and which kernel routes replace routes that the replay
-  omitted.
+- `ReplayGate` decides when to compare, and which of the kernel's routes to add because the replay
+  omitted them.
 - `RouteDump` reads the kernel's routes.
 - `StaleSweep` finds stale routes of earlier sessions that the kernel no longer holds.
-- `UnreplayedRoutes` deletes left-over routes of the switch that the kernel does not hold.
+- `UnreplayedRoutes` deletes routes that an earlier controller left in the switch, unless the kernel
+  holds them.
 
 A dump is obsolete if a session with the daemon or the switch opened or ended after the comparison
-began. An obsolete dump is discarded, and the gate schedules another one. A dump of a million routes
-takes seconds. So the kernel's routes are read only if some route is stale, is left over in the
-switch, or may have been omitted by the replay. Depends on inputs, unreplayed_routes and state.
+began. It is then discarded, and the gate schedules another one. A dump of a million routes takes
+seconds. So the kernel's routes are read only if some route is stale, is left over in the switch, or
+may have been omitted by the replay. Depends on inputs, unreplayed_routes and state.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class RouteComparison:
         return key in self._withdrawn or self._rib.is_current(key)
 
     def start_if_due(self, now: float, *, unread: bool = False) -> bool:
-        """Begins a comparison if one is due. Returns whether it began; `step` must then be called.
+        """Begins a comparison if one is due. Returns whether it began; then `step` must be called.
 
         Postpones the comparison if the daemon has `unread` events, or if the switch's content is
         not yet known.
@@ -130,7 +131,8 @@ class RouteComparison:
     def _ask_kernel(self) -> bool:
         """Starts a dump of the kernel's routes if the comparison needs them.
 
-        Otherwise begins the sweep without a dump. Returns whether another slice can run now.
+        Otherwise begins the sweep without a dump. Returns whether `step` can run its next slice at
+        once.
         """
         if self._rib.stale or self._gate.takes_left_out or self._unreplayed.found:
             self._dump.start(self._is_relevant)
@@ -183,7 +185,7 @@ class RouteComparison:
     def _is_obsolete(self) -> bool:
         """Whether the dump must be discarded.
 
-        It must be discarded if a session with the daemon or the switch opened or ended since the
-        comparison began.
+        This is so if a session with the daemon or the switch opened or ended since the comparison
+        began.
         """
         return self._outdated or self._unreplayed.version != self._version

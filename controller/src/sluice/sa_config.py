@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the section `security_associations`, of the configuration and of files for `sluice sa add`.
+"""Reads the section `security_associations` of the configuration, and of files for `sluice sa add`.
 
     security_associations:
       - name: to-branch
@@ -105,7 +105,7 @@ _SECONDS = scalars.Scalar(_whole_seconds, _COUNT.values)
 
 
 class LifetimeKeys(ConfigSection, title="security_associations.soft"):
-    """Keys of the lifetime limits of an SA."""
+    """Configuration keys of the lifetime limits of an SA."""
 
     bytes = optional(
         _COUNT, "Number of bytes that the SA has protected, counted in clear.", "no limit"
@@ -117,7 +117,8 @@ class LifetimeKeys(ConfigSection, title="security_associations.soft"):
 
 
 class EncapsulationKeys(ConfigSection, title="security_associations.encapsulation"):
-    """Keys of the UDP ports of ESP in UDP (RFC 3948). At least one port must be 4500."""
+    """Configuration keys of the UDP ports for ESP in UDP (RFC 3948). At least one port must be
+    4500."""
 
     local_port = defaulted(_PORT, NAT_TRAVERSAL, "UDP port of this router.")
     remote_port = defaulted(_PORT, NAT_TRAVERSAL, "UDP port of the peer.")
@@ -129,8 +130,8 @@ def _value_of(name: str, values: str) -> scalars.Scalar[Address | int | Opaque]:
 
 
 class TrafficKeys(ConfigSection, title="security_associations.traffic"):
-    """Keys of the values that the packets of an SA have. They are the selectors that `from_packet`
-    names in the rules of the SA's bundle."""
+    """Configuration keys for the values that an SA's packets have. They are the selectors that
+    `from_packet` names in the rules of the SA's bundle."""
 
     source = optional(_value_of("source", "address"), "Source address of the packets.", "any")
     destination = optional(
@@ -158,7 +159,7 @@ class TrafficKeys(ConfigSection, title="security_associations.traffic"):
 
 
 class SaKeys(ConfigSection, title="security_associations"):
-    """Keys of a security association."""
+    """Configuration keys of a security association."""
 
     name = required(scalars.name, "Name of the SA, used by commands.")
     bundle = required(scalars.Scalar(scalars.text.convert, "a bundle"), "Bundle of the SA.")
@@ -244,7 +245,7 @@ class SaKeys(ConfigSection, title="security_associations"):
 
 
 class SaFileKeys(ConfigSection, title="a file for `sluice sa add`"):
-    """Keys of a file of SAs."""
+    """Configuration keys of a file of SAs."""
 
     security_associations = sections_of(SaKeys, "List of SAs")
 
@@ -303,7 +304,7 @@ def read_associations(
     taken: ValuesInUse,
     origin: Origin = Origin.CONFIGURATION,
 ) -> tuple[SecurityAssociation, ...]:
-    """Reads a list of SAs, which may name the bundles in `bundles`. Omits SAs with an error.
+    """Reads a list of SAs. `bundles` are the bundles that they may name. Omits SAs with an error.
 
     Reports each error, and adds the values of the valid SAs to `taken`.
     """
@@ -433,7 +434,7 @@ def _read_traffic(section: YamlMapping) -> Populated | None:
     given = [name for name in FIELDS if written.value(keys[name]) is not None]
     written.close()
     problem = populated_problem(values)
-    if problem is not None and len(given) == len(values.selectors):  # each value could be read
+    if problem is not None and len(given) == len(values.selectors):  # all values could be read
         section.problem(SaKeys.traffic, problem)
     return values
 

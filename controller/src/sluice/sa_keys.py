@@ -75,7 +75,7 @@ def _private_text(path: Path) -> bytearray:
     """Returns the content of a file. Refuses a file that anybody but its owner may read or
     write."""
     try:
-        # O_NONBLOCK, since opening a FIFO would block.
+        # O_NONBLOCK, because opening a FIFO would block.
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except PermissionError as error:
         raise KeyUnavailableError(f"{path}: {_why_denied(path, error)}") from None

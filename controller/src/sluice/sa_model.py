@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Defines the types of security associations (SAs): algorithms, lifetimes, keys (RFC 4301, 4.4.2).
 
-An SA has one direction and belongs to a bundle. Rules name bundles. The selectors of an SA are
+An SA has one direction and belongs to a bundle, and rules name bundles. The selectors of an SA are
 those of the rules that name its bundle. An SA with `traffic` belongs to an instance of its bundle
 (`policy.populated`), and carries only packets with these values. The pipeline checks that the first
 rule that matches a packet of the SA is one of these rules (RFC 4301, 5.2 step 4). A fingerprint
@@ -47,9 +47,8 @@ class DontFragment(Enum):
 
 
 class Fragmentation(Enum):
-    """Order of fragmentation and encryption, for packets that ESP makes too long (RFC 4301,
-    sections 7, 8).
-    """
+    """Selects whether packets that ESP makes too long are fragmented before or after encryption
+    (RFC 4301, sections 7, 8)."""
 
     BEFORE = "before"
     AFTER = "after"
@@ -121,7 +120,7 @@ class UdpPorts(NamedTuple):
 
 
 class SaSettings(NamedTuple):
-    """Holds the parameters of an SA that router and engine both need, except its number and keys.
+    """Holds the parameters of an SA that both router and engine need, except its number and keys.
 
     `bundle` and `vrf` are the pipeline's numbers. `local`, `remote`, `ttl`, `dscp`, `df`,
     `tfc_pad_to` and `ports` apply to an outbound SA. `replay_window` and `in_udp` apply to an
@@ -236,7 +235,7 @@ class EngineRefusalError(Exception):
 
 
 class Origin(Enum):
-    """Origin of an SA: how the controller learned of the SA."""
+    """Origin of an SA: the configuration, a command or the kernel."""
 
     CONFIGURATION = "configuration"
     COMMAND = "command"
@@ -248,8 +247,8 @@ class SecurityAssociation:
     """Describes an SA that the controller is to install in an engine.
 
     - `engine`: the only engine that may have the SA. None: any engine of its bundle.
-    - `name`: a successor of the SA has the same name. Name and SPI identify an SA.
-    - `is_retiring`: the successor of the SA is in use. The SA stays for packets in flight.
+    - `name`: a successor of the SA has the same name, so name and SPI together identify an SA.
+    - `is_retiring`: the SA's successor is in use, and the SA stays only for packets in flight.
     - `is_coming`: the peer may not have the SA yet. So the SA's predecessor, if any, stays in use.
     - `fragmentation`: applies to an outbound SA. Only the router uses this setting, not the engine.
     - `traffic`: the values of the packets that the SA carries. None: the SA carries the packets of
@@ -273,7 +272,7 @@ class SecurityAssociation:
 
 
 def _octets(digits: bytearray) -> bytearray:
-    """Decodes hexadecimal digits. Leaves no copy of them in memory that the caller cannot erase."""
+    """Decodes hexadecimal digits. The caller can erase all copies of them."""
     octets = bytearray(len(digits) // 2)
     for at in range(len(octets)):
         octets[at] = _nibble(digits[2 * at]) << 4 | _nibble(digits[2 * at + 1])

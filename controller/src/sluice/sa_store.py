@@ -30,8 +30,8 @@ HERE = Path("/")
 class StoredSa(NamedTuple):
     """Holds an SA that a command added or rekeyed.
 
-    `instead_of`: the configuration of the SA when a command rekeyed it. None if a command added the
-    SA.
+    `instead_of`: the configuration of the SA at the time when a command rekeyed it. None if a
+    command added the SA.
     """
 
     sa: SecurityAssociation

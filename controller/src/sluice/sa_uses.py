@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records on disk which engine got which key, before the switch uses the SA.
+"""Records on disk which engine received which key, before the switch uses the key's SA.
 
 Invariant: a key that has encrypted on one engine is never used on another. The other engine would
-start its sequence numbers at 1 again, and so repeat nonces. For this reason the record outlives the
-controller. The record also says which SAs have expired, since a restarted engine would start their
-lifetimes again. It holds fingerprints of keys, not the keys.
+start its sequence numbers at 1, and so repeat nonces. For this reason the record is on disk and
+outlives the controller. It also says which SAs have expired, because a restarted engine would start
+their lifetimes again. It holds fingerprints of keys, not the keys.
 
 The file consists of JSON lines and is append-only. Each start rewrites the file with one line for
-each key. A partial last line is ignored: the machine stopped while writing the line, so no engine
-has used the key of this line. Any other damage prevents the start. Depends on durable and
+each key. A partial last line is ignored: the machine stopped while the line was being written, so
+no engine has used its key. Any other damage prevents the start. Depends on durable and
 state.sa_table.
 """
 
@@ -82,15 +82,15 @@ class SaUses:
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether the disk still lacks expired SAs, since `expire` failed. If so, call `expire`
+        """Whether the disk still lacks expired SAs because `expire` failed. If so, call `expire`
         again."""
         return bool(self._unwritten)
 
     def expire(self, keys: Iterable[str]) -> None:
-        """Records that the SAs with these keys have expired: in memory, and on disk unless this
+        """Records that the SAs with these keys have expired: in memory, and on disk unless the call
         raises.
 
-        Each call also writes the keys that earlier calls could not write. Raises SaStoreError.
+        A call also writes the keys that earlier calls could not write. Raises SaStoreError.
         """
         for key in keys:
             self._unwritten[key] = None

@@ -111,7 +111,7 @@ def name(value: object) -> str:
 def one_of(choices: Collection[T], values: str = "") -> Scalar[T]:
     """Returns a Scalar that accepts the members of `choices`.
 
-    `values` describes the choices. Give it if `choices` is filled only later.
+    `values` describes the choices. It must be given if `choices` is filled only later.
     """
 
     def convert(value: object) -> T:

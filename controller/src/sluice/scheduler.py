@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drains inlets in bounded slices, by priority, without starvation.
 
-An inlet is a source of work. It is `ready` when its file descriptor is readable, or after `wake`.
-Its `drain` does one slice of work and returns whether more work may remain. The ready inlet of the
-highest priority runs first. But a ready inlet that was passed over `PATIENCE` times precedes it.
-The scheduler yields to the event loop between slices.
+An **inlet** is a source of work. It is `ready` when its file descriptor is readable, or after
+`wake`. Its `drain` does one slice of work and returns whether more work may remain. The ready inlet
+of the highest priority runs first. But an inlet that was ready and passed over `PATIENCE` times
+goes before it. The scheduler yields to the event loop between slices.
 
-`serve` runs a slice immediately from an event loop callback if no other work waits. Switching to
+`serve` runs a slice immediately from an event loop callback if no other work waits. To switch to
 the scheduler's task would take longer than the work for a single packet. `Stalls` records the
 duration of each slice. Depends on asyncio and stalls.
 """
@@ -55,7 +55,7 @@ class Scheduler:
         return tuple(self._inlets)
 
     def add(self, inlet: Inlet) -> None:
-        """Adds an inlet and watches its file descriptor from now on."""
+        """Adds an inlet. Watches its file descriptor from now on."""
         self._inlets.append(inlet)
         self._inlets.sort(key=lambda other: other.priority)
         self._watch(inlet)
@@ -69,7 +69,7 @@ class Scheduler:
         """Runs a slice of an inlet immediately if no other work waits. Otherwise marks the inlet as
         ready.
 
-        Call it from a callback of the event loop, not from a `drain`.
+        Must be called from a callback of the event loop, not from a `drain`.
         """
         if not self._waits or self._wake.is_set() or not inlet.enabled:
             self.wake(inlet)

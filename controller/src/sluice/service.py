@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the daemon: waits on standby, runs one configuration after the other, and serves the API.
 
-A `ControllerRun` (a life) is the period in which the daemon runs one configuration. A life first
-waits to become the switch's primary; until then it changes nothing on this host. Then it opens the
-sources and runs a controller. A life ends when the daemon ends, at a reload, or when another
-controller becomes primary. In the last case, the next life is on standby first.
+A `ControllerRun` (a **life**) is the period in which the daemon runs one configuration. A life
+first waits to become the switch's primary, and until then changes nothing on this host. Then it
+opens the sources and runs a controller. A life ends when the daemon ends, at a reload, or when
+another controller becomes primary. In the last case, the next life is on standby first.
 
 A reload reads the file, and applies or refuses it as a whole (`reload`). If more than simple
 settings change, the reload works like a restart: a new session becomes primary, and the old
@@ -95,7 +95,7 @@ class SharedState(NamedTuple):
 class ControllerRun:
     """Runs one configuration, from standby to its end.
 
-    - `config`: the configuration, in which the isolation of each VRF is decided.
+    - `config`: the configuration, with the isolation of each VRF filled in.
     - `takes_over`: the election id of the primary session that this run replaces.
     - `discards_commits`: the run begins by discarding the committed rules of SPDs.
     """
@@ -197,9 +197,9 @@ class ControllerRun:
                     if late or error.errno not in (errno.EBUSY, errno.EADDRINUSE):
                         raise
                 else:
-                    # Order: this callback runs before the others. It removes the fast path's tables
-                    # from the handover memory. So only a killed controller leaves tables, and only
-                    # then a stand-in forwards packets.
+                    # Order: this callback runs first. It removes the fast path's tables from the
+                    # handover memory. So only a killed controller leaves tables, and only then does
+                    # a stand-in forward packets.
                     opened.callback(self._handover.withdraw)
                     controller = Controller(
                         given,
@@ -250,8 +250,8 @@ class ControllerRun:
 class Service:
     """Runs the daemon's lives, and answers API requests.
 
-    `path` is the configuration file, or None if there is none. `read` is its content. `decided` is
-    the same configuration with the isolation of each VRF filled in.
+    `path` is the configuration file, or None if there is none. `read` is the configuration as read.
+    `decided` is the same with the isolation of each VRF filled in.
     """
 
     def __init__(
@@ -284,7 +284,8 @@ class Service:
             await self._follow(self._running)
 
     async def _follow(self, ended: asyncio.Task[None]) -> None:
-        """Chooses the next life. If there is none, raises the error that ended the last life."""
+        """Chooses the next life. If there must be none, raises the error that ended the last
+        life."""
         old, following, self._next = self._life, self._next, None
         if following is not None:
             if old.started.done():  # otherwise the TAPs belong to another controller
@@ -324,7 +325,8 @@ class Service:
         task.add_done_callback(self._reloading.discard)
 
     async def reload(self) -> list[str]:
-        """Applies the current content of the configuration file, as a whole or not at all.
+        """Applies the current content of the configuration file. If it cannot be applied as a
+        whole, changes nothing.
 
         Returns the changed keys. Raises ReloadError.
         """
@@ -445,7 +447,7 @@ def connect(config: Config, election_id: ElectionId, fast_path: FastPath | None 
             fast_path=None if fast_path is None else fast_path.native,
             punts=None if fast_path is None else fast_path.punts.native,
         )
-    except ValueError as error:  # a file holds no certificate or key
+    except ValueError as error:  # a TLS file holds no certificate or key
         raise P4RuntimeError(INVALID_ARGUMENT, str(error)) from error
 
 

@@ -2,8 +2,8 @@
 """Notifies the service manager that the controller is ready, alive, or stopping (sd_notify(3)).
 
 Without a service manager, `ServiceManager.from_environment` returns an object that sends nothing.
-`keep_informed` runs on the event loop, so a hanging loop sends no watchdog signals. Depends on
-asyncio only.
+`keep_informed` runs on the event loop. So when the loop hangs, no watchdog signals are sent.
+Depends on asyncio only.
 """
 
 from __future__ import annotations

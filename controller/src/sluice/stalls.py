@@ -5,11 +5,11 @@ A long step delays every packet, timer and client. There are three ways to measu
 
 - `Stalls.note` records a duration that the caller has measured;
 - `measured` records each step of a coroutine, from resumption to yield;
-- `measured_loop` creates an event loop that records each of its own iterations (name `LOOP`): all
-  that runs between two polls of the file descriptors.
+- `measured_loop` creates an event loop that records each of its own iterations under the name
+  `LOOP`: all that runs between two polls of the file descriptors.
 
-Times are wall-clock seconds, so they include time lost to other processes. Times shorter than
-`LEAST` are not recorded, to keep measuring cheap. Depends on asyncio only.
+Times are wall-clock seconds, so they include time in which other processes ran. To keep measuring
+cheap, times shorter than `LEAST` are not recorded. Depends on asyncio only.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Stalls:
 
 
 class _Steps(Awaitable[T]):
-    """Wraps an awaitable, and measures the duration of each of its steps."""
+    """Wraps an awaitable to measure the duration of each of its steps."""
 
     def __init__(self, stalls: Stalls, name: str, work: Awaitable[T]) -> None:
         self._stalls = stalls

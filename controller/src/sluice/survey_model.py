@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Defines what `sluice up` reads of a host before it takes over the host's interfaces.
+"""Defines the state of a host that `sluice up` reads before it takes over the host's interfaces.
 
 `sources.host_survey` fills a `HostSurvey`; `state.router_plan` decides from it. Depends only on
 model.
@@ -25,9 +25,9 @@ class HostLink:
     - `lower`: the interface below this one, if both are in the same network namespace.
     - `master`: the bridge, bond or VRF device that the interface belongs to.
     - `vlan`, `vlan_protocol`: the VLAN of a VLAN device.
-    - `is_ethernet`: whether its frames have Ethernet headers. Loopback is not Ethernet.
+    - `is_ethernet`: whether its frames have Ethernet headers. False for loopback.
     - `has_xdp`: whether an XDP program is attached.
-    - `takes_frames`: whether the device gets frames to the MAC address of the interface below
+    - `takes_frames`: whether the device receives frames to the MAC address of the interface below
       (ipvlan, and macvlan in mode passthru).
     """
 

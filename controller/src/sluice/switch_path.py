@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the path of a packet through the pipeline from the switch's trace of a dry run.
+"""Extracts the path of a packet through the pipeline from the switch's trace of a dry run.
 
-Uses the names of the tables in p4src/, and the fields of their keys and actions. If the trace lacks
-a table, the packet did not reach its stage, and the corresponding field stays None. Pure; depends
-on p4runtime.session for the steps.
+Knows the names of the tables in p4src/, and the fields of their keys and actions. If the trace
+lacks a table, the packet did not reach its stage, and the corresponding field stays None. Pure;
+depends on p4runtime.session for the steps.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from sluice.policy.model import Direction
 
 @dataclass(slots=True)
 class ListPass:
-    """Holds how one list of an SPD treated a packet.
+    """Describes how one list of an SPD treated a packet.
 
-    `hit`: the cache holds a flow of the current epoch. `rule_hit`: the cache does not, but an entry
-    of the rule tables gives a verdict. `rule`, `verdict` and `bundle` belong to this flow or entry.
+    `hit`: the cache holds a flow of the current epoch. `rule_hit`: the cache holds none, but an
+    entry of the rule tables gives a verdict. `rule`, `verdict` and `bundle` are those of this flow
+    or entry.
     """
 
     list_id: int

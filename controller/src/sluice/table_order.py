@@ -2,12 +2,12 @@
 """Finds the entries of a table that a switch lacks, and orders their writes.
 
 `in_order` returns lists, which are written from the last to the first. Routes that drop their
-packets are written first. If a shorter prefix were written earlier, the switch would forward these
-packets for a moment. Then short prefixes are written before long ones, since few short prefixes
-cover most addresses.
+packets are written first. If a shorter prefix that forwards were written before them, the switch
+would forward their packets for a moment. Then short prefixes are written before long ones, because
+few short prefixes cover most addresses.
 
-The keys are kept in lists, since a dictionary of a million keys blocks the event loop each time it
-grows. Depends on entities and the native table.
+The keys are kept in lists, because a dictionary of a million keys blocks the event loop each time
+it grows. Depends on entities and the native table.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ async def in_order(slices: Iterable[Entries]) -> list[list[EntityKey]]:
 def _rank(key: EntityKey, value: EntityValue) -> int:
     """Returns the rank of an entry. Entries of smaller rank are written earlier.
 
-    The rank of a route that forwards is its prefix length, halved for IPv6. All other entries have
+    Routes that forward have their prefix length as rank, halved for IPv6. All other entries have
     the rank `FIRST`.
     """
     if type(value) is not RouteTarget or type(key) is not RouteSlot:

@@ -20,8 +20,8 @@ for the rest."""
 class TableReading:
     """Reads a route table once.
 
-    `found` grows with the routes read. Call `progressed` whenever it has grown. `ended` is called
-    when the reading is complete, cancelled or failed.
+    `found` grows with the routes read, and `progressed` must be called whenever it has grown.
+    `ended` is called when the reading is complete, cancelled or failed.
     """
 
     def __init__(self, found: Sized, ended: Callable[[], None]) -> None:
@@ -36,7 +36,7 @@ class TableReading:
             self._enough.set()
 
     async def begin(self, reading: Coroutine[Any, Any, None]) -> None:
-        """Waits until the table is read, or until it proves to be large. Raises the errors of
+        """Waits until the table is read, or is known to be large. Raises the errors of
         `reading`."""
         self._task = asyncio.create_task(reading)
         self._task.add_done_callback(self._done)
@@ -62,6 +62,6 @@ class TableReading:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
-            task.exception()  # marks the exception as retrieved: `complete` may not be called again
+            task.exception()  # or asyncio logs it as never retrieved
         self._enough.set()
         self._ended()

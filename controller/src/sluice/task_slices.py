@@ -29,7 +29,7 @@ async def in_slices(items: Iterable[T], size: int) -> AsyncIterator[list[T]]:
 async def drained(items: list[T], size: int) -> AsyncIterator[list[T]]:
     """Yields lists like `in_slices`, but from the end, and removes the items from `items`.
 
-    Freeing a list of a million items at once would block the event loop.
+    Freed at once, a list of a million items would block the event loop.
     """
     while items:
         part = items[-size:]
@@ -41,7 +41,7 @@ async def drained(items: list[T], size: int) -> AsyncIterator[list[T]]:
 async def call(function: Callable[[], T], *, in_thread: bool) -> T:
     """Returns the result of a function, called in a thread if that takes long.
 
-    Meanwhile, the event loop serves packets.
+    In that case, the event loop serves packets meanwhile.
     """
     return await asyncio.to_thread(function) if in_thread else function()
 

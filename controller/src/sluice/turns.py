@@ -4,8 +4,8 @@
 `Turns` has one inlet of the scheduler for all its tasks. `await turns.next()` returns when the
 scheduler serves this inlet and the task is the first in the queue. So work of higher priority goes
 first, and the scheduler prevents starvation. Each turn serves one waiting task, in FIFO order. So
-several tasks together get no more time than one task would. Between two turns a task does one
-bounded slice. Depends on scheduler.
+several tasks together get no more time than one task would. After each turn a task does one slice
+of bounded size. Depends on scheduler.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class EndedError(Exception):
 
 
 class Turns:
-    """Gives turns to waiting tasks. Its inlet does no work itself: it wakes the next task."""
+    """Gives turns to waiting tasks. When its inlet is served, it wakes the next task."""
 
     def __init__(self, scheduler: Scheduler, name: str, priority: int) -> None:
         self._scheduler = scheduler

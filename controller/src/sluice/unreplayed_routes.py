@@ -2,8 +2,8 @@
 """Tracks routes that an earlier controller left in the switch until a daemon replays them.
 
 At start the controller finds a routing table in the switch, and the daemon replays its routes. If a
-route is not replayed, either the route is gone or the daemon only pauses. This cannot be told
-apart, since zebra's replay has no end mark. So such a route stays if the kernel holds it, like a
+route is missing in the replay, either it is gone or the replay is not over yet. The two cases look
+alike, because zebra's replay has no end mark. So such a route stays if the kernel holds it, like a
 route of an earlier session (`sources.replay`). The reconciler stores the left-over routes, as
 orphans. Depends on entities, model and fib.
 """
@@ -26,7 +26,7 @@ class SwitchRoutes(Protocol):
     def comparisons(self) -> int | None:
         """Number of comparisons of the switch with the desired state.
 
-        None while the switch's state is not known.
+        None while the switch's state is unknown.
         """
 
     def is_orphan(self, kind: EntityKind, key: EntityKey) -> bool:
@@ -53,7 +53,7 @@ class UnreplayedRoutes:
     def version(self) -> int | None:
         """Version of the left-over routes. A new value means that these routes may have changed.
 
-        None while they are not known.
+        None while the left-over routes are not known.
         """
         return self._switch.comparisons
 

@@ -37,7 +37,7 @@ class Isolation(Enum):
 class VrfConfig:
     """Describes a VRF: its number in the pipeline and its kernel routing table.
 
-    - `next_hop_vrfs` names other VRFs. Routes of this VRF may use their interfaces.
+    - `next_hop_vrfs` names the other VRFs whose interfaces routes of this VRF may use.
     - `device` and `namespace` name the VRF device and the network namespace of this VRF, if the
       isolation uses one. Both are None for the default VRF.
     - `isolation` is None until it is decided (`sources.vrf_namespaces`), and for the default VRF.
@@ -124,8 +124,8 @@ def read_vrfs(section: YamlMapping) -> dict[str, VrfConfig]:
 
 
 def _namespace_name(vrf: str, table: int | None) -> str:
-    """Returns the default name of a VRF's network namespace: the VRF's name if it is valid as such,
-    else a name made from the table number."""
+    """Returns the default name of a VRF's network namespace: the VRF's name if it is a valid name
+    of a namespace, else a name made from the table number."""
     try:
         return scalars.name(vrf)
     except ValueError:
@@ -133,8 +133,8 @@ def _namespace_name(vrf: str, table: int | None) -> str:
 
 
 def _device_name(vrf: str, table: int | None) -> str:
-    """Returns the default name of a VRF's device: the VRF's name if it is valid as such, else a
-    name made from the table number."""
+    """Returns the default name of a VRF's device: the VRF's name if it is a valid name of a device,
+    else a name made from the table number."""
     try:
         return scalars.interface_name(vrf)
     except ValueError:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Defines the entries of the kernel's IPsec databases (linux/xfrm.h), and events about them.
 
-XFRM policies are the kernel's SPD, and XFRM states its SAD. A policy names templates. A state that
-matches a template (reqid, addresses, mode) is an SA for this template. All types are immutable.
-Depends on model only.
+XFRM policies are the kernel's SPD, and XFRM states its SAD. A policy contains templates. A state
+that matches a template (reqid, addresses, mode) is an SA for this template. All types are
+immutable. Depends on model only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ESP = 50
 class SecretKey:
     """Holds key material. It cannot be pickled, and its repr shows only the length.
 
-    So the key never gets into a log.
+    So the key never appears in a log.
     """
 
     __slots__ = ("_octets",)
@@ -52,8 +52,8 @@ class SecretKey:
 
 
 class PolicyDirection(IntEnum):
-    """Points at which the kernel looks up policies. FWD: for packets to be forwarded, after their
-    receipt."""
+    """Points at which the kernel looks up policies. FWD: for received packets that are to be
+    forwarded."""
 
     IN = 0
     OUT = 1
@@ -61,7 +61,7 @@ class PolicyDirection(IntEnum):
 
 
 class PolicyAction(IntEnum):
-    """XFRM_POLICY_*: the action on packets of a policy."""
+    """Action on the packets of a policy, with the kernel's values XFRM_POLICY_*."""
 
     ALLOW = 0
     BLOCK = 1
@@ -94,7 +94,7 @@ ANY_PORT = PortMatch(0, 0)
 class KernelSelector(NamedTuple):
     """Holds struct xfrm_selector.
 
-    `protocol` 0 matches any protocol. `ifindex` or `user` 0: no such selector.
+    `protocol` 0 matches any protocol. An `ifindex` or `user` of 0 restricts nothing.
     """
 
     source: Prefix
@@ -107,7 +107,8 @@ class KernelSelector(NamedTuple):
 
 
 class Template(NamedTuple):
-    """Holds struct xfrm_user_tmpl: a protection that a policy requires. `reqid` 0 is any.
+    """Holds struct xfrm_user_tmpl: the protection that a policy requires. A `reqid` of 0 matches
+    any.
 
     In tunnel mode, the addresses are the outer ones. An address of zeros stands for the packet's
     own address.
@@ -158,7 +159,7 @@ class Usage(NamedTuple):
 class PolicyKey(NamedTuple):
     """Identifies a policy by the kernel's index, which the kernel never reuses.
 
-    The lowest three bits are the direction; for policies of single sockets, they exceed the values
+    The lowest three bits are the direction. For policies of single sockets, they exceed the values
     of `PolicyDirection`.
     """
 
@@ -203,7 +204,7 @@ class Encapsulation(NamedTuple):
 
 
 class StateKey(NamedTuple):
-    """Identifies a state by fields that the packets of the state contain."""
+    """Identifies a state by header fields of its packets."""
 
     destination: Address
     spi: int

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Composes a YAML document into nodes, within fixed limits.
 
-PyYAML's own composer recurses for each level of nesting. So a text with 60,000 brackets overflows
-the C stack and ends the process. `compose` processes the parser's events with an explicit stack. It
-stops at the first event that exceeds a limit: text size, depth, or number of values repeated by
-aliases. `compose` is Python code, so other threads can run meanwhile. Depends on PyYAML only.
+PyYAML's own composer calls itself for each level of nesting. So a text with 60,000 brackets
+overflows the C stack and ends the process. `compose` processes the parser's events with an explicit
+stack. It stops at the first event that exceeds a limit: text size, depth, or number of values
+repeated by aliases. `compose` is Python code, so other threads can run meanwhile. Depends on PyYAML
+only.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MAXIMUM_DEPTH = 32
 MAXIMUM_REPEATED = 100_000
 """Limit of values that all aliases together repeat."""
 
-# libyaml reads a long list of rules five times as fast as pure Python.
+# libyaml parses a long list of rules in a fifth of the time of pure Python.
 _Loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 
@@ -45,8 +46,8 @@ def compose(text: str) -> yaml.Node | None:
 
 
 class _Anchored(NamedTuple):
-    """Holds a value with an anchor, and how much an alias repeats: number of values, nested
-    levels."""
+    """Holds a value with an anchor, and the size of what an alias of it repeats: number of values
+    and nested levels."""
 
     node: yaml.Node
     values: int
@@ -78,13 +79,13 @@ class _Open:
 
 
 class _Composer:
-    """Builds a document from the events taken so far."""
+    """Builds a document from the events processed so far."""
 
     def __init__(self) -> None:
         self.root: yaml.Node | None = None
         self._documents = 0
         self._open: list[_Open] = []
-        self._anchors: dict[str, _Anchored | None] = {}  # None: the value is still open
+        self._anchors: dict[str, _Anchored | None] = {}  # None: the value has not ended
         self._repeated = 0
         self._resolver: Any = yaml.resolver.Resolver()
         self._plain: dict[str, str] = {}  # tags of plain scalars, by their text
@@ -188,6 +189,6 @@ def _error(problem: str, event: yaml.Event) -> yaml.MarkedYAMLError:
 
 
 def _mark(mark: Any) -> Any:
-    """Returns `mark` without its static type: the stubs distinguish the position marks of libyaml
-    from those of PyYAML, but both work everywhere."""
+    """Returns `mark` without its static type. The stubs distinguish the position marks of libyaml
+    from those of PyYAML, but either works everywhere."""
     return mark

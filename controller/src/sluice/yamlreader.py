@@ -53,10 +53,8 @@ def _is_tab(text: str, mark: yaml.Mark | None) -> bool:
 
 
 def _check_decimal(written: str, value: object) -> None:
-    """Raises ValueError for a number with a leading 0 or with colons.
-
-    YAML 1.1 reads 0400 as octal and 1:30 in base 60, which is hardly ever meant.
-    """
+    """Raises ValueError for a number with a leading 0 or with colons. YAML 1.1 reads 0400 as octal
+    and 1:30 in base 60, which authors rarely mean."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return
     if ":" in written:
@@ -178,7 +176,7 @@ class YamlValue:
         return str(self._node.value) if isinstance(self._node, yaml.ScalarNode) else None
 
     def named(self, where: str) -> YamlValue:
-        """Returns the same value under another name: texts of problems call it `where`."""
+        """Returns the same value with another name, `where`, for texts of problems."""
         return YamlValue(self._reader, self._node, where)
 
     def peek(self, key: str) -> str | None:
@@ -302,12 +300,12 @@ class YamlMapping:
         return tuple(one for one in found if one is not None)
 
     def ignore(self, *keys: ConfigKey) -> None:
-        """Marks keys as read. Call it for keys that cannot be checked because another key is
+        """Marks keys as read. Used for keys that cannot be checked because another key is
         invalid."""
         self._taken.update(key.name for key in keys)
 
     def items(self) -> list[tuple[str, YamlValue]]:
-        """Returns all pairs and marks them as read. Use it for mappings whose keys are names."""
+        """Returns all pairs and marks them as read. For mappings whose keys are names."""
         self._taken.update(self._pairs)
         return [(key, value) for key, (_, value) in self._pairs.items()]
 

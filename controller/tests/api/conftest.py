@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provides fixtures that run a scenario on a controller, without and with IPsec policy."""
+"""Provides fixtures that run a scenario on a controller. One has no IPsec policy, the other has
+SPDs."""
 
 from policy_world import run_scenario as run_policy_scenario
 from test_controller import run_scenario

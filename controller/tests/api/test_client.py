@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the client against daemons that answer badly, answer late or do not answer."""
+"""Tests the client with daemons that answer badly, answer late or do not answer."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from sluice.api.client import DaemonAbsentError, RequestError, answer, ask
 
 @contextmanager
 def daemon(path: Path, *chunks: bytes) -> Iterator[list[bytes]]:
-    """Answers one request with these chunks, then closes the socket.
+    """Answers one request with these pieces of bytes, then closes the socket.
 
-    Yields a list of the requests received.
+    Yields a list, to which each received request is added.
     """
     received: list[bytes] = []
     listener = socket.socket(socket.AF_UNIX)

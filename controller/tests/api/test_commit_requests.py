@@ -165,7 +165,7 @@ def test_a_rule_is_parsed_beside_the_event_loop(
 def test_a_repeated_name_is_read_once(
     run_policy_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    """Checks that a request with one SPD's name many times reads its rules once."""
+    """Checks that a request that names one SPD many times reads the SPD's rules only once."""
     committed: list[list[str]] = []
 
     async def scenario(world: PolicyWorld) -> None:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests `explain`: the path that the controller expects, the path in the switch, and their
-comparison.
-"""
+"""Tests `explain`: the path that follows from the controller's state, the path in the switch, and
+the comparison of the two."""
 
 from __future__ import annotations
 
@@ -77,9 +76,8 @@ def sent(port: int) -> Steps:
 
 
 async def explained(world: PolicyWorld, text: str = TO_WEB, *runs: Steps) -> dict[str, Any]:
-    """Asks for an explanation of a packet. `runs` are the traces that the switch returns for its
-    dry runs, in order.
-    """
+    """Requests an explanation of a packet. `runs` are the traces that the switch returns for its
+    dry runs, in order."""
     world.client.runs = [*runs]
     answer = await world.ask("explain", text=text)
     assert isinstance(answer, dict)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the view of flows: its filters, the flows with most packets, the sums, and that the event
-loop runs meanwhile.
-"""
+"""Tests the view of flows: its filters, the flows with the most packets, and sums. Also tests that
+the event loop runs meanwhile."""
 
 from __future__ import annotations
 
@@ -105,7 +104,7 @@ def name_of(flow: dict[str, Any]) -> str:
         ({"port": 40000}, "in web https secret"),
         ({"port": 53}, "dns"),
         ({"port": 4000}, "dns"),
-        ({"port": 0x800}, ""),  # the echo request's type and code are no port
+        ({"port": 0x800}, ""),  # type and code of the echo request are not ports
         ({"action": "bypass"}, "in web dns"),
         ({"action": "discard"}, "https echo"),
         ({"action": "protect"}, "secret"),
@@ -217,7 +216,7 @@ def test_the_event_loop_gets_turns(
     run_policy_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Checks that the event loop runs between any two slices of a search through 20,000 flows."""
-    searched: list[tuple[int, int]] = []  # flows of each slice, and the loop's iterations before
+    searched: list[tuple[int, int]] = []  # per slice: flows, and loop iterations before
     ticks = itertools.count()
     ranked = NativeFlowCache.ranked
     ran = 0

@@ -110,7 +110,7 @@ def test_an_interface_without_its_address_or_its_network(tmp_path: Path) -> None
         await router.until(lambda: interface.addresses)
         assert await problems(router) == []
 
-        # Simulates that zebra has kept the connected route of a removed link.
+        # zebra still has a connected route of a link that was removed.
         router.routes.put(route("10.0.2.0/24", NexthopSpec(None, 99, kind=NexthopKind.CONNECTED)))
         await router.until(lambda: router.controller.fib.has_no_path(0, NETWORK))
         (found,) = await problems(router)

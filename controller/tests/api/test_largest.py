@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the bounded heap: it must return the same as sorting, in slices."""
+"""Tests the bounded heap, which must return the same items as a sort, in slices."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from sluice.api.rows import SLICE
 
 
 async def taken(best: Largest[int]) -> tuple[list[list[int]], int]:
-    """Returns the slices of the result, and how often the heap called `turn` to let other work
-    run.
-    """
+    """Returns the slices of the result, and the number of calls of `turn`, which lets other work
+    run."""
     turns = 0
 
     async def turn() -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the API's limits.
 
-Client and server have the same limit for the size of a request. The limit admits a commit with
-as many rules as the pipeline counts.
+Client and server must have the same limit for the size of a request. The limit must admit a commit
+with as many rules as the pipeline can count.
 """
 
 from __future__ import annotations

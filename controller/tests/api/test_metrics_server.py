@@ -80,7 +80,7 @@ def test_connections_are_bounded() -> None:
         async with serving(up) as port:
             silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS)]
             first = ""
-            # The server may not have accepted the last silent connection yet.
+            # The server may not have accepted the last silent connection yet, so try again.
             while "503" not in first:
                 first, _ = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
             for _, writer in silent:

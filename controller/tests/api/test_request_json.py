@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that large requests are decoded like small ones, in pieces."""
+"""Tests that the decoder for large requests, which works in pieces, returns what `json.loads`
+returns."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def result(decode: Any, text: str) -> Any:
-    """Returns what a decoder returns, or the type of its error."""
+    """Returns the result of a decoder, or the type of the error that it raises."""
     try:
         return decode(text)
     except ValueError as error:

@@ -86,7 +86,7 @@ def test_frrs_configuration_is_parsed_beside_the_event_loop(
 ) -> None:
     """Checks that only `spd check` parses FRR's configuration, in another thread.
 
-    The addresses, which the event loop changes, are read in the event loop's thread.
+    The router's addresses are read in the event loop's thread, because the event loop changes them.
     """
     threads: dict[str, list[int]] = {"read_frr": [], "named_by": []}
 

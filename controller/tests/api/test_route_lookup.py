@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the route lookup for an address, which must find the same route as the switch.
 
-The lookup also says why a route with a longer prefix, which covers the address, is not used.
+If a longer prefix that covers the address is not used, the lookup also shows the reason.
 """
 
 from __future__ import annotations

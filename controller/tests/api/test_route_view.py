@@ -95,19 +95,19 @@ def test_a_full_table_stalls_nobody(run_scenario: Callable[..., None], tmp_path:
     async def scenario(world: World) -> None:
         put(world, [slot(n) for n in range(FULL)])
         gc.collect()
-        gc.freeze()  # as the daemon does with a full table, see sluice.garbage_collection
+        gc.freeze()  # like the daemon with a full table (sluice.garbage_collection)
         controller = world.controller
         api = ApiServer(path, Requests(controller).answer, turn=controller.views.next)
         task = asyncio.create_task(controller.scheduler.run())
         async with api:
-            # Ends the loop's iteration of the set-up, so that the view is measured alone.
+            # Ends the event loop's current iteration, so that the set-up is not measured.
             await asyncio.sleep(0)
             await asyncio.sleep(0.001)
             stalls.forget()
             reader, writer = await asyncio.open_unix_connection(path, limit=1 << 20)
             writer.write(b'{"command": "show", "what": "routes"}\n')
             size = 0
-            while size < 10_000_000:  # only part of the answer is read; the rest is similar
+            while size < 10_000_000:  # only part of the answer is read; the rest takes no longer
                 size += len(await reader.read(1 << 20))
             writer.close()
             for request in (
@@ -150,8 +150,9 @@ def test_what_changes_between_two_slices_does_no_harm(run_scenario: Callable[...
         assert met == sorted(met, key=Prefix.parse)
         stays = {str(one.prefix) for block in world.controller.fib.order.walk() for one in block}
         evens = {str(slot(n).prefix) for n in range(0, 20_000, 2)}
-        # An even route that was removed never returns. So the even routes that are still in the
-        # table were in it all the time, and the view must contain them.
+        # The test removes and adds odd routes, but never adds an even route again. So the even
+        # routes that are still in the table were in it all the time, and the view must contain
+        # them.
         assert (evens & stays) <= set(met)
 
     run_scenario(scenario)
@@ -172,8 +173,8 @@ def test_pages_are_the_whole(run_scenario: Callable[..., None]) -> None:
         assert "ended" in request  # no empty page at the end
         assert paged == whole
         assert whole[-1][0] == 7
-        # The next page begins after the last prefix of this page, even if that prefix has been
-        # removed.
+        # The next page begins after the last prefix of this page. This must also work if that
+        # prefix was removed.
         take(world, [slot(249)])
         assert (await prefixes(world, after=str(slot(249).prefix), limit=1)) == [
             str(slot(250).prefix)

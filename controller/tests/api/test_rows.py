@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the generation of JSON in pieces. Each piece is short. Concatenated, the pieces are the
-complete JSON text.
-"""
+"""Tests the generation of JSON in pieces: each piece must be short, and all pieces together must be
+the complete JSON text."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def test_added_sas_are_answered_and_deleted_by_name(
         assert added["fragmentation"] is None
         await until_in_use(world, "in", 0x2000)
         with pytest.raises(BadRequestError, match=r"more\.yaml"):
-            await world.ask("sa add", **more)  # an SA of this name exists
+            await world.ask("sa add", **more)  # an SA with this name exists already
         (deleted,) = await world.ask("sa del", name="in")
         assert (deleted["name"], deleted["spi"]) == ("in", 0x2000)
         assert set(await shown(world)) == {("out", 0x100)}

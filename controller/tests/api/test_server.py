@@ -155,8 +155,8 @@ def test_the_client_says_how_much_too_large_a_request_is(
         with pytest.raises(RequestError, match=rf"of {size} bytes is over .* limit of 1000"):
             ask(path, request)
 
-    # The server has a lower limit than the client. Although the client's write fails with a broken
-    # pipe, the error must state the server's limit.
+    # The server has a lower limit than the client. It closes the connection, so the client's write
+    # fails with a broken pipe. The error must still state the server's limit.
     async def scenario() -> None:
         with pytest.raises(RequestError, match="the request is longer than 2000000 bytes"):
             await asyncio.to_thread(ask, path, {"what": "x" * 8_000_000})
@@ -180,7 +180,7 @@ def test_who_asks_is_known_where_the_answer_is_made(tmp_path: Path) -> None:
     path = tmp_path / "r1.sock"
 
     async def who(request: dict[str, Any]) -> Any:
-        # Like a commit, the handler runs in a task of its own, which continues when the client
+        # Like a commit, the handler runs in a task of its own, which must continue when the client
         # disconnects.
         return await asyncio.create_task(asked_by())
 
@@ -241,7 +241,7 @@ def test_requests_are_answered_so_many_at_once(tmp_path: Path) -> None:
                 await asyncio.sleep(0.01)
 
         await asyncio.wait_for(two(), 10)
-        for _ in range(50):  # a third request would have started within these iterations
+        for _ in range(50):  # enough iterations for a third request to start
             await asyncio.sleep(0)
         assert len(under_way) == 2
         go_on.set()
@@ -323,7 +323,7 @@ def test_a_list_in_slices_is_one_object_of_json(tmp_path: Path) -> None:
     async def scenario() -> None:
         line = await raw(path, {"what": "rows"})
         assert json.loads(line) == {"data": [1, "2\n", {"3": 3}], "next": "on", "ok": True}
-        assert line.startswith(b'{"data": [ 1')  # the client hears of an empty slice, too
+        assert line.startswith(b'{"data": [ 1')  # an empty slice is sent as a space
 
     slices: list[list[Any]] = [[], [1], ["2\n", {"3": 3}], []]
     with_server(path, scenario, handler=rows_of(slices, {"next": "on"}))
@@ -351,7 +351,7 @@ def test_others_are_served_between_the_slices_of_a_list(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        seen: list[int] = []  # slices made when the timer fired; the timer is always due
+        seen: list[int] = []  # number of slices at each call of the timer, which is always due
 
         def tick() -> None:
             seen.append(len(ran))
@@ -366,7 +366,7 @@ def test_others_are_served_between_the_slices_of_a_list(tmp_path: Path) -> None:
         assert len(json.loads(await task)["data"]) == 20_000 * 10
         assert answered_at < 20_000
         steps = [after - before for before, after in itertools.pairwise(seen)]
-        assert max(steps) <= 1  # the timer ran after every slice
+        assert max(steps) <= 1  # so the timer ran after every slice
 
     slices = ([number] * 10 for number in range(20_000))
     with_server(path, scenario, handler=rows_of(slices, ran=ran))

@@ -132,7 +132,7 @@ def test_next_hops_and_groups(run_scenario: Callable[[Scenario], None]) -> None:
         }
         gateway_1 = by_gateway["eth1", "10.0.1.9"]
         assert gateway_1["mac"] == format_mac(mac(4))
-        assert gateway_1["used_by"] == 2  # by the host route and by the group
+        assert gateway_1["used_by"] == 2  # used by the host route and the group
         assert by_gateway["eth2", "10.0.2.9"]["mac"] is None
         [group] = found["groups"]
         assert group["used_by"] == 1

@@ -353,7 +353,7 @@ def test_changes_of_rules_are_requested(
 def test_a_packet_is_explained(daemon: Path, tmp_path: Path) -> None:
     words = ["explain", "udp 10.1.0.10:5000 > 10.2.0.9:7000 in eth1", "--socket", str(daemon)]
     done = sluice(*words)
-    assert done.exit_code == FAILED  # since model and switch disagree
+    assert done.exit_code == FAILED  # because model and switch disagree
     for line in (
         "packet     udp 10.1.0.10:5000 -> 10.2.0.9:7000, 42 bytes",
         "interface  eth1 (port 1, VLAN 7, VRF red, SPD none)",
@@ -724,7 +724,8 @@ def test_without_a_controller_nothing_is_completed(tmp_path: Path) -> None:
 def test_generated_rules_are_shown_on_request(daemon: Path) -> None:
     """Checks that `--generated` also shows the generated rules, without rule numbers.
 
-    The operator's rules are numbered by their position in the file, as without `--generated`.
+    Operator's rules must have the same numbers as without `--generated`: their positions in the
+    file.
     """
     folded = sluice("show", "spd", "--socket", str(daemon)).stdout
     assert "nd-out-v6" not in folded

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the command prints data as data: without markup, and with escapes for characters that
-are not printable.
-"""
+"""Tests that the command prints data unchanged: markup in it has no effect, and characters that are
+not printable are escaped."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def _odd(data: Any, key: str = "") -> Any:
-    """Returns the data with each text replaced by ODD, except those that the tables look up."""
+    """Returns the data with each text replaced by ODD. Keeps texts that the tables use as keys."""
     if isinstance(data, dict):
         return {name: _odd(value, name) for name, value in data.items()}
     if isinstance(data, list):

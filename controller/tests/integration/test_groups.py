@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends packets to test that flows change their next hop only if that next hop fails or comes back.
+"""Sends packets to test that a flow changes its next hop only if this next hop fails or comes back.
 
 The controller's state and reconciler write a group with weights 7:15:46:30 to sluice-switch. The
-group leaves out the legs (next hops) that cannot carry packets. The received frames show which leg
-each flow takes. BMv2 does not guarantee that other flows keep their next hop.
+members of the group are called legs. Legs that cannot carry packets are left out of the group. The
+received frames show which leg each flow takes. BMv2 does not guarantee that the other flows keep
+their next hop.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 FLOWS = 2000
-LEGS = {  # neighbour: (interface, number of the neighbour's MAC address, weight)
+LEGS = {  # maps a neighbour to (interface, number of the neighbour's MAC address, weight)
     "10.0.2.9": (2, 4, 7),
     "10.0.2.10": (2, 5, 15),
     "10.0.3.9": (3, 6, 46),
@@ -96,7 +97,7 @@ class Flows:
             sent = 0
             with self._hosts.socket(17, 3) as port:  # AF_PACKET, SOCK_RAW
                 port.bind(("h1", 0))
-                # Small batches, so that no queue overflows.
+                # Small batches: no queue may overflow.
                 while left:
                     batch, left = left[-100:], left[:-100]
                     for frame in reversed(batch):

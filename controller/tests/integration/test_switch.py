@@ -220,8 +220,8 @@ def test_a_second_controller_waits_and_takes_over_from_the_first(target: Target)
     async def scenario() -> None:
         first = session_of(target)
         await first.become_primary()
-        # The low half of an election id is random. For about half of these sessions it is larger
-        # than that of the primary.
+        # The low half of an election id is random, so in about half of these sessions it is larger
+        # than the primary's.
         seconds = [session_of(target) for _ in range(4)]
         await until(lambda: all("another controller" in one.arbitration for one in seconds))
         assert first.is_primary

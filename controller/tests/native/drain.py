@@ -29,7 +29,7 @@ def readable(descriptor: int, seconds: float = 0.0) -> bool:
 
 
 class Drain(Generic[Event]):
-    """Polls a source of events. Keeps the polled events, in order, until a test asks for them."""
+    """Polls a source of events. Stores the events in order until a test takes them."""
 
     def __init__(self, source: Pollable[Event], slice_size: int = 256) -> None:
         self.source = source
@@ -39,7 +39,7 @@ class Drain(Generic[Event]):
     def until(self, wanted: Callable[[Event], bool]) -> Event:
         """Waits for the first event that `wanted` accepts, and returns it.
 
-        Drops this event and all earlier ones.
+        Removes this event and all earlier ones from the store.
         """
         end = time.monotonic() + DEADLINE
         while True:

@@ -90,12 +90,12 @@ class FakeSwitch(p4r_grpc.P4RuntimeServicer):
                 for request in request_iterator:
                     self.requests.put(request)
             except grpc.RpcError:
-                pass  # the client closed the stream; the test checks the client's end
+                pass  # the client closed the stream; tests check that in the client
 
         threading.Thread(target=receive, daemon=True).start()
         while (response := self.responses.get()) is not None:
             yield response
-        self.responses.put(None)  # ends the next stream too, if there is one
+        self.responses.put(None)  # ends a later stream too, if there is one
 
     def Write(self, request: p4r.WriteRequest, context: Any) -> p4r.WriteResponse:
         self.writes.append(request)

@@ -74,10 +74,8 @@ def question() -> bytes:
 
 
 class FarEnd:
-    """Simulates the switch and the neighbour.
-
-    Also holds the sockets of the router's BFD daemons.
-    """
+    """Simulates the switch and the neighbour. Also holds the sockets of the router's BFD
+    daemons."""
 
     def __init__(self, switch: FakeSwitch) -> None:
         self.switch = switch

@@ -101,7 +101,8 @@ class Router:
 
 @contextmanager
 def router(folder: Path, *, remembers: bool = False) -> Iterator[Router]:
-    # The native module has one thread. This call starts it in the namespace that other tests use.
+    # The native module has one thread, which stays in the namespace in which it starts. This call
+    # starts it in the namespace that other tests use.
     P4RuntimeClient(f"unix:{folder}/nobody.sock", 1, (0, 1)).close()
     with network_namespace(), ExitStack() as stack:
         yield Router(stack, folder, remembers=remembers)
@@ -118,7 +119,7 @@ def test_it_passes_both_ways_while_no_python_runs(plain: Router, what: str) -> N
     plain.ask(what)
     assert plain.answer() == {"passed": what}
 
-    # The other process may see the packet before the counter is incremented.
+    # The other process may receive the packet before the counter is incremented.
     def counted() -> bool:
         stats = plain.fast_path.native.stats()
         return stats["from_host"] >= 1 and stats["to_host"] == 1

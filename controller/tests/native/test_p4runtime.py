@@ -192,8 +192,8 @@ class TestPackets:
             client.set_packet_metadata(fields, [])
 
     def test_a_full_packet_out_queue_says_how_many_fitted(self) -> None:
-        # The listener never answers. So the client can send no more once HTTP/2's initial window
-        # (64 KiB) is full, and its queue fills up.
+        # The listener never answers. So the client can send nothing more once HTTP/2's initial
+        # window (64 KiB) is full. Then its queue fills up.
         with socket.create_server(("127.0.0.1", 0)) as listener:
             address = f"127.0.0.1:{listener.getsockname()[1]}"
             with closing(P4RuntimeClient(address, 1, (0, 1), packet_out_limit=16)) as client:
@@ -347,7 +347,8 @@ class TestRead:
             if event[0] == "read_part":
                 event[2].take()
             else:
-                assert event[0] == "read_done" and event[2] == 0
+                assert event[0] == "read_done"
+                assert event[2] == 0
                 reads.remove(event[1])
 
 
@@ -394,7 +395,8 @@ class TestEnd:
         events.until(named("connected"))
         client.close()
         client.close()
-        # The calls must fail at once, even if the session's thread has not processed `close` yet.
+        # The calls must fail at once, even while the session's thread has not processed `close`
+        # yet.
         with pytest.raises(ConnectionError):
             client.packet_out([(b"x", (1, 2, 3))])
         with pytest.raises(ConnectionError):

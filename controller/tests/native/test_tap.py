@@ -268,9 +268,8 @@ def test_a_tap_outlives_a_set_while_another_holds_it(taps: TapSet) -> None:
 
 
 class Resting:
-    """Holds a TapSet whose queues start detached (`rests`), and a P4Runtime session of its fast
-    path.
-    """
+    """Holds a TapSet whose queues start detached (`rests`), and a P4Runtime session that uses its
+    fast path."""
 
     def __init__(self, stack: ExitStack) -> None:
         self.fast_path = FastPath(SCHEMA, remembers=False)
@@ -296,7 +295,7 @@ def test_a_set_that_rests_leaves_frames_to_whoever_has_the_tap_open(
     assert resting.taps.add("tap-a", 1500, MAC) == index
     assert queues_of("tap-a") == (1, 1)
     with closing(host_socket("tap-a")) as host:
-        for number in range(50):  # one flow if hashed by address, several if hashed by size
+        for number in range(50):  # frames differ in size but not in address
             host.send(frame(number, 60 + number))
         assert [number_of(got) for _, got in read(taps, 50)] == list(range(50))
         resting.wake()
@@ -318,8 +317,8 @@ def test_a_set_that_rests_sets_the_carrier_and_rests_on(resting: Resting) -> Non
 def test_a_set_that_rests_leaves_the_carrier_that_is_there_alone(resting: Resting) -> None:
     """Checks that no notification follows when the carrier is set to the state that it already has.
 
-    The test matters because the kernel notifies its listeners and walks its whole IPv6 FIB whenever
-    a queue is attached or detached.
+    This matters because the kernel notifies its listeners and walks its whole IPv6 FIB whenever a
+    queue is attached or detached.
     """
     index = resting.taps.add("tap-a", 1500, MAC)
     resting.taps.set_up(index, True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests for each kind of entity that decoding the encoded bytes returns the original entity.
 
-The bytes of the hand-written encoder must equal those of the protobuf library.
+The hand-written encoder must produce the bytes that the protobuf library produces.
 """
 
 from __future__ import annotations

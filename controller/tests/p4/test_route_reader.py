@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the fast path and the slow path of the route reader yield the same result for any
-bytes.
-"""
+"""Tests that the native decoding of routes (fast) and the general decoding (slow) have the same
+result for any bytes."""
 
 from __future__ import annotations
 
@@ -60,7 +59,7 @@ def reader(decode: Callable[[p4r.Entity], DecodedEntity | None]) -> RouteReader:
 class Reading:
     """Reads the parts of a response in order.
 
-    `decoded` counts the entities that took the slow path.
+    `decoded` counts the entities that were decoded by the general decoder.
     """
 
     def __init__(self) -> None:

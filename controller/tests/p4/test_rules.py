@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the encoding of the rule tables' entries. Any entry can be read back and deleted, even one
-that this controller cannot have written."""
+"""Tests the encoding of the rule tables' entries. The controller must be able to read back and
+delete any entry, even one that it cannot have written."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ def test_fields_that_match_anything_are_left_out() -> None:
 
 
 def test_no_range_looks_like_one_of_all_values() -> None:
-    """PI compares the two ends of a range as they are encoded, whatever the width of the field."""
+    """PI compares the bounds of a range byte by byte as they are encoded, whatever the field's
+    width."""
     entry = entry_of(
         UpdateType.INSERT, RuleEntry(1, 1, RuleMatch(4, destination_port=(0, 0xFF))), RULE
     )
@@ -88,7 +89,7 @@ def test_no_range_looks_like_one_of_all_values() -> None:
 
 @pytest.mark.parametrize("mask", [b"\x80", b"\x01\xff\x00", b"\xff\x00\xff\x00\xff"])
 def test_entries_of_another_form_are_deleted_by_their_own_match(mask: bytes) -> None:
-    """No prefix has these masks, and one is wider than the field."""
+    """These masks are not those of prefixes, and one is wider than the field."""
     match = RuleMatch(4, Prefix.parse("128.0.0.0/1"), None, 6)
     written = entry_of(UpdateType.INSERT, RuleEntry(7, 9, match), RULE)
     for field in written.match:

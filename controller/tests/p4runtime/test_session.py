@@ -56,7 +56,7 @@ def test_write_read_and_packets() -> None:
         client.punt((b"frame", (1, 2)))
         await turns()
         assert packets == [(b"frame", (1, 2))]
-        (asked,) = client.elections  # the client's own id (0, 1) only served as a query
+        (asked,) = client.elections  # the client's first id (0, 1) was only a question
         assert asked[0] == 1
         assert (client.requests[0].election_id.high, client.requests[0].election_id.low) == asked
 
@@ -87,7 +87,7 @@ def test_going_above_an_election_id_that_nobody_holds() -> None:
         await turns()
         (asked,) = client.elections
         assert asked[0] == 1
-        client.arbitration(True, 0, "", (0, 1))  # the answer to the previous id
+        client.arbitration(True, 0, "", (0, 1))  # answers the previous id
         await turns()
         assert not waiting.done()
         client.arbitration(True, 0, "", asked)

@@ -205,7 +205,7 @@ def test_a_flow_that_was_planted_while_nobody_watched(quick: RunScenario) -> Non
 def test_a_list_that_was_changed_gets_new_numbers(quick: RunScenario) -> None:
     """Checks that a list gets a new epoch when another client sets the list's epoch back.
 
-    An old epoch makes retired flows valid again, so the list must not keep that epoch.
+    With an old epoch, stale flows would become valid again. So the list must not keep that epoch.
     """
 
     async def scenario(world: PolicyWorld) -> None:
@@ -264,8 +264,8 @@ def test_a_setting_that_was_written_while_it_was_read_is_ours(tmp_path: Path, wr
     """Checks that the auditor repairs nothing if the controller writes a value while the auditor
     reads it.
 
-    The answer holds the value from before the write, but a later read would return the controller's
-    value.
+    The answer to the read may contain the earlier value, but a later read would return the
+    controller's value.
     """
     reconciler = Reconciler(CODEC, lambda *_: None, lambda: 0.0)
     auditor = audit_of(reconciler, tmp_path)
@@ -292,7 +292,7 @@ def test_a_setting_that_was_written_while_it_was_read_is_ours(tmp_path: Path, wr
 
 
 def test_flows_of_a_round_are_not_read_twice(quick: RunScenario) -> None:
-    """Checks that a round reads only those missing flows again that are older than the round."""
+    """Checks that a round reads missing flows again only if they are older than the round."""
 
     async def scenario(world: PolicyWorld) -> None:
         await settled(world)
@@ -339,8 +339,8 @@ def test_the_auditor_reads_slowly_while_packets_wait(
 
 
 def test_a_walk_over_routes_that_are_not_held_has_its_turns(run_scenario: RunScenario) -> None:
-    """Checks that the auditor skips desired routes that the switch does not hold, and does this in
-    slices.
+    """Checks that the auditor ignores desired routes that the switch does not hold, and that it
+    does so in slices.
 
     For example, a switch may lack many routes after a reconnect.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests rules with `from_packet` on a router whose SAs come, go, and come back after restarts.
 
-Each pair of hosts needs its own SAs. The tests look for ways by which a packet could get an SA of
-another pair, or leave in clear.
+Each pair of hosts needs its own SAs. The tests try to make a packet use an SA of another pair, or
+leave in clear.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def test_each_pair_gets_its_own_sa_and_others_get_none(run_pairs: RunPairs) -> N
         assert set(sas(world.switch)) == {a, b, 5}
         assert len(set(sas(world.switch).values())) == 3
         assert (await cached(world, PAIR_A), await cached(world, PAIR_B)) == (a, b)
-        # The SA of the whole bundle serves the rule without `from_packet` only.
+        # An SA without `traffic` serves only the rule without `from_packet`.
         assert await cached(world, PAIR_C) == without_sa(world)
         assert without_sa(world) not in sas(world.switch)
         assert await cached(world, ("10.1.0.3", "10.3.0.1")) == 5
@@ -216,7 +216,7 @@ def test_a_cached_flow_without_sa_goes_before_the_rules_change(run_pairs: RunPai
         assert len(seen[0]) == 11, "the other flows stay"
         assert world.state("corp", OUTBOUND).version.epoch == before.version.epoch
         assert await cached(world, PAIR_B) == number(world, PAIR_B)
-        # A packet that was searched for under the old rules has the old generation.
+        # A packet for which the old rules were searched has the old generation, so it is dropped.
         assert world.state("corp", OUTBOUND).version.generation > before.version.generation
 
     run_pairs(scenario)
@@ -233,7 +233,7 @@ def test_an_sa_that_is_deleted_under_a_live_flow(run_pairs: RunPairs) -> None:
         assert set(sas(world.switch)) == {b}
         assert live(world).get(parse_address(PAIR_A[1])) is None
         assert await cached(world, PAIR_A) == without_sa(world)
-        # Its number is not given to the next pair.
+        # The number of PAIR_A's instance is not given to the next pair.
         await add(world, "c", PAIR_C, 0x300)
         assert number(world, PAIR_C) not in (a, b)
         assert await cached(world, PAIR_C) == number(world, PAIR_C)
@@ -273,7 +273,7 @@ def test_inbound_packets_must_have_the_values_of_their_sa(run_pairs: RunPairs) -
         assert decrypt.bundle == a, "both directions of a pair have one bundle"
         for carrier, pair, expected in (
             (a, PAIR_A, a),
-            (a, PAIR_B, b),  # of another pair: the switch sees that the bundles differ
+            (a, PAIR_B, b),  # carried by another pair's SA: the switch compares the bundles
             (a, PAIR_C, without_sa(world)),
             (b, PAIR_A, a),
             (5, PAIR_A, a),
@@ -307,7 +307,7 @@ def test_a_packet_without_sa_is_reported_with_its_values(run_pairs: RunPairs) ->
 
         for _ in range(3):
             drop(without_sa(world), rule, PAIR_C)
-        drop(5, rule, PAIR_B)  # of the whole bundle, which populates nothing
+        drop(5, rule, PAIR_B)  # its rule populates nothing
         drop(number(world, PAIR_A), 0, PAIR_A)  # has an instance, but its SA has expired
         counters = world.controller.acquires.counters
         await world.until(lambda: counters["SAs wanted"] == 2)
@@ -349,10 +349,9 @@ def test_a_commit_that_fails_is_tried_again(
 def test_in_no_state_of_the_switch_a_flow_has_the_sa_of_another_pair(
     run_pairs: RunPairs, tmp_path: Path, seed: int
 ) -> None:
-    """SAs are added and deleted at random while packets come. After each write, every valid flow is
-    compared with the SA that the switch would use for it. Between two runs, the controller
-    restarts, the second time without its record.
-    """
+    """SAs are added and deleted at random while packets arrive. After each write, every valid flow
+    is compared with the SA that the switch would use for it. Then the controller restarts, twice,
+    the second time without its record."""
     chance = random.Random(seed)
     switch = FakeSwitch(CODEC)
     pairs = [(f"10.1.0.{n}", f"10.2.0.{n}") for n in range(1, 5)]
@@ -418,7 +417,8 @@ def test_after_a_restart_no_flow_names_another_instance(
             await add(world, name, pair, spi)
         for pair in (PAIR_A, PAIR_B, PAIR_C):
             await cached(world, pair)
-        # Without the record, the numbers would begin with the first pair that is left.
+        # Without the record, a restart assigns numbers anew, and the first remaining pair would get
+        # the first number.
         await world.ask("sa del", name="a")
         await world.until(lambda: instance(PAIR_A) not in world.policy.instances.in_force)
         await cached(world, PAIR_A)
@@ -507,7 +507,7 @@ def test_commits_keep_the_instances(run_pairs: RunPairs) -> None:
         await world.ask("spd add", rule=rule, at="first", **at)
         assert await cached(world, PAIR_A) == a
         await world.ask("spd delete", name="pairs", **at)
-        # The inbound list still names the instance, and the outbound list names no bundle here.
+        # The inbound list still names the instance. In the outbound list, no rule uses it.
         assert instance(PAIR_A).name not in {
             one.bundle for one in world.state("corp", OUTBOUND).rules
         }

@@ -84,8 +84,8 @@ def test_clear_retires_every_flow(run_scenario: RunScenario) -> None:
         await world.until(world.switch.live)
         before = world.state("corp", OUTBOUND).version
         (_, outbound) = await world.ask("flow-cache clear", spd="corp")
-        # The rules are unchanged, so the generation stays. A new generation would drop the packets
-        # that the controller is re-injecting with a verdict.
+        # The rules are unchanged, so the generation stays. A new generation would drop packets that
+        # are just being re-injected with a verdict.
         assert world.state("corp", OUTBOUND).version == (before.epoch + 1, before.generation)
         assert (outbound["flows"], outbound["stale_flows"]) == (1, 1)
         assert world.switch.live() == {}

@@ -333,7 +333,7 @@ NEW_ADDRESS = parse_address("10.0.1.200")
 
 
 def waiting_changes(world: PolicyWorld) -> int:
-    """Returns the number of changes of policy that wait for another change to end."""
+    """Returns the number of changes of policy that wait for the running change to end."""
     return len(world.policy._lock._waiters or ())
 
 
@@ -343,11 +343,11 @@ def operators_rules(world: PolicyWorld) -> list[str]:
 
 
 def test_a_new_address_does_not_revert_a_commit_that_waits(run_scenario: RunScenario) -> None:
-    """Lets an address appear while a commit waits for another change to end."""
+    """Adds an address of the router while a commit waits for another change to end."""
 
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
-        await world.policy._lock.acquire()  # as another change does
+        await world.policy._lock.acquire()  # as if another change were running
         commit = asyncio.create_task(world.commit(COMMIT))
         await world.until(lambda: waiting_changes(world) == 1)
         world.kernel.put(address(1, "10.0.1.200/24"))
@@ -363,7 +363,8 @@ def test_a_new_address_does_not_revert_a_commit_that_waits(run_scenario: RunScen
 def test_a_new_address_does_not_bring_refused_rules_into_force(
     run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lets an address appear while the switch has not answered a commit that it then refuses."""
+    """Adds an address of the router while the switch has not answered a commit yet. The switch then
+    refuses the commit."""
 
     async def scenario(world: PolicyWorld) -> None:
         await world.began()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the encoding of long lists in blocks, whose files record and history share."""
+"""Tests the encoding of long lists in blocks. The record and the history share the blocks'
+files."""
 
 from __future__ import annotations
 

@@ -31,9 +31,10 @@ from test_punts import punt
 
 @pytest.fixture(autouse=True, params=["native", "Python"])
 def queue(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs each test with the daemon's queue, and with the specification of this queue.
+    """Runs each test with the daemon's queue, and with the queue that is its specification.
 
-    The first one hands plain packets to `answer_plain`, the second one to `answer`.
+    The daemon's queue hands plain packets to `answer_plain`. The specification hands all packets to
+    `answer`.
     """
     if request.param == "Python":
         monkeypatch.setattr(PolicyWorld, "make_punts", lambda _: PuntQueue(100))
@@ -152,7 +153,8 @@ def test_a_deep_chain_is_searched_and_never_cached(run_scenario: RunScenario) ->
 
 
 def test_ah_behind_a_deep_chain_has_no_sa(run_scenario: RunScenario) -> None:
-    """The switch drops AH for this router itself, unless it could not walk to the AH header."""
+    """The switch itself drops AH for this router, unless it could not parse all headers up to the
+    AH header."""
 
     async def scenario(world: PolicyWorld) -> None:
         await world.began()
@@ -163,7 +165,7 @@ def test_ah_behind_a_deep_chain_has_no_sa(run_scenario: RunScenario) -> None:
         for packet in (punt(frame, "EXTENSION_HEADERS", **known), carried):
             world.client.punt((packet.frame, tuple(packet[1:])))
         await world.counted("dropped: AH_NO_SA")
-        (sent,) = await world.sent()  # what a bundle carried is an ordinary packet
+        (sent,) = await world.sent()  # AH that a bundle carried is treated normally
         assert sent["verdict"] == BYPASS
 
     run_scenario(scenario)
@@ -185,7 +187,7 @@ def test_source_routes_are_refused_whatever_the_rules_say(
 ) -> None:
     """Checks that the controller drops packets with a source route, even if a rule permits them.
 
-    After re-injection, no stage of the switch would check the options again (RFC 1812, 5.3.13.4).
+    The stages after re-injection would not check the options again (RFC 1812, 5.3.13.4).
     """
 
     async def scenario(world: PolicyWorld) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests commits that keep those cached flows whose verdict does not change.
 
-All other flows are deleted before the new rules apply.
+The flows whose verdict changes are deleted before the new rules apply.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ REFUSED = 13
 def rules(*, discarded: set[int] = frozenset(), unrelated: str = "10.8.0.0/16") -> str:  # type: ignore[assignment]
     """Returns an SPD with one rule for each port.
 
-    No packet of the tests matches the rule `unrelated`.
+    No packet of the tests matches the rule `unrelated`, so changing it changes no verdict.
     """
     lines = [f"  - {{name: unrelated, action: discard, destination: {unrelated}}}"]
     for port in PORTS:
@@ -154,7 +154,8 @@ def test_many_changes_retire_them_all(
 def test_many_changed_rules_are_searched_for_each_flow(
     run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    """Checks that exactly the changed flows are deleted, without a test of each changed rule."""
+    """Checks that exactly the changed flows are deleted, even if there are too many changed rules
+    to test each one."""
 
     async def scenario(world: PolicyWorld) -> None:
         before = await with_flows(world)
@@ -187,7 +188,7 @@ def test_a_packet_that_is_searched_meanwhile_is_not_cached(run_scenario: RunScen
         assert world.state("corp", OUTBOUND).version.epoch == before.version.epoch
         caches = world.policy.flows.counters
         if not caches["flow not installed: a commit is under way"]:
-            # The packet came after the commit, so the controller searched the new rules for it.
+            # The packet arrived after the commit, so the controller searched the new rules.
             await world.counted("dropped: policy discards outbound")
         for slot, verdict in world.switch.live().items():
             expected = DISCARD if slot.key.destination_port == 8003 else 1
@@ -386,7 +387,7 @@ def test_generations_start_anew_and_unchanged_flows_stay(
         assert world.state("corp", OUTBOUND).version == (state.version.epoch, 1)
         assert versions_in(world.switch)[OUTBOUND, state.list_id] == (state.version.epoch, 1)
         assert live_ports(world) == set(PORTS) - lost
-        # A packet that was punted before the commit is answered with the new generation only.
+        # A packet that was punted before the commit must be answered with the new generation.
         before = len(world.client.sent)
         world.miss(tcp(8001), generation=MAXIMUM_COUNT)
         assert (await world.sent(before + 1))[-1]["generation"] == 1

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests which counters the ageing rounds of a full cache read, and which flows a full cache keeps.
 
-The switch of these tests answers at once. The caches' clock is set by the test; rounds start in
-real time.
+The switch of these tests answers at once. The test sets the caches' clock, but rounds start in real
+time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def key(number: int) -> FlowKey:
 
 
 class Switch:
-    """Answers writes and reads. The flows in `busy` have had a packet before each read."""
+    """Answers writes and reads. Flows in `busy` get a packet before each read."""
 
     def __init__(self) -> None:
         self.busy: set[FlowSlot] = set()
@@ -89,7 +89,7 @@ class FullCaches:
                 await asyncio.sleep(0.005)
 
     async def round_read(self) -> None:
-        """Waits until a round has read counters and has come to its end."""
+        """Waits until a round has read counters and has ended."""
         await self.until(lambda: bool(self.switch.read_slots))
         seen = 0
         while seen < len(self.switch.read_slots):
@@ -122,8 +122,8 @@ def test_more_evictions_have_more_candidates_read() -> None:
     async def scenario(world: FullCaches) -> None:
         world.offer(1, range(SIZE, SIZE + 2000))
         await world.round_read()
-        assert world.read_of(1) == [key(number) for number in range(2000, SIZE)]  # all old ones
-        assert len(world.read_of(2)) == flow_tables.LEAST_CANDIDATES  # another list's evictions
+        assert world.read_of(1) == [key(number) for number in range(2000, SIZE)]  # all old flows
+        assert len(world.read_of(2)) == flow_tables.LEAST_CANDIDATES  # no evictions in this list
 
     run(scenario)
 
@@ -149,7 +149,7 @@ def test_the_candidates_of_a_round_are_bounded(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_candidates_in_use_outlive_as_many_evictions_as_before() -> None:
-    """Every third flow is in use. None of those that the round reads is evicted next."""
+    """Every third flow is in use. A flow in use that the round has read is not evicted next."""
 
     async def scenario(world: FullCaches) -> None:
         busy = {key(number) for number in range(1000, SIZE, 3)}

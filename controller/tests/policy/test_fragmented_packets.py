@@ -217,7 +217,7 @@ outbound:
         await world.commit(rules)
         world.miss(fragment6(0, True, DESTINATION_OPTIONS, options + ports(OPEN)))
         world.miss(fragment6(24, True, DESTINATION_OPTIONS, bytes(16)))
-        world.miss(fragment6(40, False, 6, bytes(16)))  # the next header says TCP
+        world.miss(fragment6(40, False, 6, bytes(16)))  # its Next Header field names TCP
         sent = await world.sent(3)
         assert [each["verdict"] for each in sent] == [PROTECT] * 3
 

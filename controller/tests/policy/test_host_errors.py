@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that a host's ICMP error about a bundle's packet leaves by this bundle or is dropped."""
+"""Tests that an ICMP error of the host about a packet from a bundle leaves by this bundle or is
+dropped."""
 
 from __future__ import annotations
 
@@ -118,20 +119,20 @@ def delivered(errors: HostErrors, source: str, carrier: int, port: int = 9, vrf:
 
 
 def test_how_the_packet_came_is_remembered(errors: HostErrors) -> None:
-    delivered(errors, PEER, IN_CLEAR)  # through an interface without SPD
+    delivered(errors, PEER, IN_CLEAR)  # received on an interface without SPD
     assert bundle_for(errors, about(PEER)) == IN_CLEAR
     delivered(errors, "10.9.9.1", BRANCH)
     assert bundle_for(errors, about("10.9.9.1")) == BRANCH
     delivered(errors, "10.0.3.7", LAB)
     assert bundle_for(errors, about("10.0.3.7")) == LAB
-    assert bundle_for(errors, about("10.0.3.7", 10)) == IN_CLEAR  # another port, so another packet
+    assert bundle_for(errors, about("10.0.3.7", 10)) == IN_CLEAR  # not received
 
 
 def test_the_same_packet_by_two_ways_is_answered_by_none(errors: HostErrors) -> None:
     """Checks that no error leaves about a packet that came both in clear and protected by a bundle.
 
-    Otherwise an attacker could repeat a protected packet in clear. The error would then leave in
-    clear, and would quote the packet's plaintext.
+    Otherwise an attacker could send a protected packet again in clear. The error about it would
+    then leave in clear, and would quote the packet's plaintext.
     """
     delivered(errors, PEER, BRANCH)
     delivered(errors, PEER, IN_CLEAR)
@@ -142,11 +143,11 @@ def test_the_memory_is_bounded_and_what_it_lost_has_no_errors(errors: HostErrors
     """Checks that the number of remembered packets is bounded, and that errors about forgotten
     packets are dropped.
 
-    The controller cannot tell how a forgotten packet came. So for as long as the host may send
-    errors about such packets, errors about unknown packets are dropped. Afterwards the SPD lists
+    The controller cannot tell how a forgotten packet arrived. For a while the host may still send
+    errors about such packets, so errors about unknown packets are dropped. Afterwards the SPD lists
     decide.
     """
-    delivered(errors, "10.0.3.7", BRANCH)  # the rules that protected it have changed since
+    delivered(errors, "10.0.3.7", BRANCH)  # the rules now bypass it
     for port in range(10, 10 + REMEMBERED):
         delivered(errors, PEER, IN_CLEAR, port)
     assert len(errors._delivered) == REMEMBERED
@@ -178,7 +179,7 @@ def test_an_error_about_what_an_instance_carried_goes_to_the_vrf_of_its_bundle(
 def test_after_a_start_nothing_is_said_about_packets_from_before_it(errors: HostErrors) -> None:
     """Checks that for a while after a start, errors about unknown packets are dropped.
 
-    Such a packet may have come before the restart, when other rules were in force.
+    Such a packet may have arrived before the restart, when other rules were in force.
     """
     config, lists = CONFIGURED[0], errors._list_of
     for had_bundles in (True, False):

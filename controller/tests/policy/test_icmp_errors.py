@@ -65,7 +65,7 @@ def test_outbound_an_error_about_a_protected_flow_is_protected(
         world.miss(error(datagram(PEER, SITE, SECRET), PEER, kind))
         (sent,) = await world.sent()
         assert (sent["verdict"], sent["sa_bundle"]) == (PROTECT, BUNDLE)
-        assert world.switch.flows == {}  # the next error may quote another packet
+        assert world.switch.flows == {}  # not cached: the next error may quote another packet
 
     run_scenario(scenario)
 
@@ -179,7 +179,7 @@ def test_checked_errors_in_clear_must_be_about_flows_in_clear(
     ("source", "spi", "is_local", "passes"),
     [
         ("10.0.1.1", ESP_SPI, 1, True),
-        ("10.0.1.1", ESP_SPI, 0, False),  # not to this router
+        ("10.0.1.1", ESP_SPI, 0, False),  # an error for another destination than this router
         ("10.0.1.1", 7001, 1, False),
         ("10.0.1.2", ESP_SPI, 1, False),
     ],
@@ -222,8 +222,8 @@ def test_inbound_in_clear_errors_are_refused(run_scenario: RunScenario, port: in
 def test_a_rule_admits_errors_in_clear_by_type_and_code(
     run_scenario: RunScenario, icmp: str, kind: int, passes: bool
 ) -> None:
-    """Checks that a rule with ICMP types decides by the error's own type and code, whatever the
-    error quotes.
+    """Checks that a rule with ICMP types matches the type and code of the error itself, whatever
+    the error quotes.
 
     The error has code 1.
     """

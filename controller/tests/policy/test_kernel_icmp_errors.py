@@ -148,9 +148,8 @@ def test_outbound_an_error_about_a_discarded_flow_is_dropped(
 def test_outbound_an_error_about_a_blocked_flow_is_dropped(
     mirror: Any, kernel: FakeKernel, protects_tcp: bool
 ) -> None:
-    """Checks the same with a policy that blocks, whether or not another policy protects traffic of
-    the error's destination.
-    """
+    """Checks that errors about packets that a policy blocks are dropped, whether or not another
+    policy protects traffic of the error's destination."""
     policies = [BLOCK_UDP, *([protect()._replace(selector=SITES_OVER_TCP)] * protects_tcp)]
     kernel.policies = {one.key: one for one in policies}
 
@@ -165,8 +164,8 @@ def test_an_error_to_where_all_is_bypassed_gets_the_default(mirror: Any) -> None
     """Checks that the quote of an error is not read if no policy protects or blocks traffic of the
     error's destination.
 
-    An error goes to the sender of the quoted packet. So no policy can protect or block the quoted
-    packet either.
+    An error goes to the sender of the quoted packet. If no policy concerns traffic of this host, no
+    policy can protect or block the quoted packet.
     """
 
     async def scenario(world: PolicyWorld) -> None:
@@ -200,7 +199,7 @@ def test_a_redirect_to_a_protected_host_is_dropped(mirror: Any, kind: int) -> No
     """Checks that source quenches and redirects are dropped if a policy protects traffic of their
     destination.
 
-    They may quote protected packets: Linux sends redirects to sources on other links, too.
+    They may quote protected packets: Linux sends redirects even to sources on other links.
     """
 
     async def scenario(world: PolicyWorld) -> None:
@@ -347,7 +346,7 @@ def test_an_error_in_fragments_to_a_protected_or_blocked_host_is_dropped(
 def test_an_error_in_fragments_of_ipv6_to_a_protected_host_is_dropped(
     mirror: Any, kernel: FakeKernel
 ) -> None:
-    """Checks the same for IPv6, where the protocol of a later fragment is not trusted."""
+    """Checks fragments of errors in IPv6, where the protocol of a later fragment is not trusted."""
     kernel.policies = {protect().key: protect()._replace(selector=SITES6)}
     quoted = ipv6_chain([], 17, bytes(16), "2001:db8:9::1", "2001:db8::2")
 
@@ -370,7 +369,7 @@ def test_an_error_of_ipv6_is_judged_by_its_quote(
     async def scenario(world: PolicyWorld) -> None:
         quoted = ipv6_chain([], 17, bytes(16), "2001:db8:9::1", "2001:db8::2")
         message = type_and_code + bytes(6) + quoted
-        chain = [(60, bytes(8))] * 7  # deeper than the pipeline parses
+        chain = [(60, bytes(8))] * 7  # more headers than the pipeline parses
         for headers in ([], chain):
             packet = ipv6_chain(headers, 58, message, "2001:db8:f::1", "2001:db8:9::1")
             world.miss(ethernet(packet))
@@ -402,7 +401,8 @@ def test_a_later_fragment_is_cached_if_it_cannot_be_of_such_an_error(
 def test_the_first_fragment_of_an_error_is_never_cached(mirror: Any) -> None:
     """Checks that no flow is cached for the first fragment of an error.
 
-    A policy that comes later may protect the quoted packet, although it does not match the error.
+    A policy that is added later may protect the quoted packet, although it does not match the
+    error.
     """
 
     async def scenario(world: PolicyWorld) -> None:
@@ -421,7 +421,7 @@ def test_a_cached_error_is_not_believed(mirror: Any) -> None:
     """Checks that the auditor has no verdict for a cached flow of ICMP errors, and so deletes such
     a flow.
 
-    The key of such a flow does not determine the verdict, because the quote is not in the key.
+    The verdict depends on the quote, which is not in the flow's key.
     """
 
     async def scenario(world: PolicyWorld) -> None:
@@ -459,7 +459,7 @@ def test_a_new_policy_deletes_cached_fragments_of_errors_that_it_may_restrict(
 
     async def scenario(world: KernelWorld) -> None:
         world.miss(later_fragment(PEER))
-        for port in range(20):  # so that the list keeps its epoch
+        for port in range(20):  # enough flows that the list keeps its epoch
             world.miss(tcp(port, ELSEWHERE))
         await world.until(lambda: len(world.switch.live()) == 21)
         kernel.has(policy)
@@ -524,7 +524,7 @@ def test_explain_agrees_with_the_router(
 def test_an_error_of_the_host_leaves_by_the_bundle_that_carried_its_packet(mirror: Any) -> None:
     """Checks that an error of the host leaves by the bundle through which the quoted packet came.
 
-    The lists alone cannot decide this: the interface by which the error leaves may have another
+    The lists cannot decide this, because the interface by which the error leaves may have another
     SPD, or none.
     """
 

@@ -354,9 +354,9 @@ def test_an_acquire_has_numbers_where_the_kernel_has_them(
 def test_a_dead_host_of_a_trap_delays_no_other(
     mirror: Any, kernel: FakeKernel, tmp_path: Any
 ) -> None:
-    """Checks that the rate limit of acquires for one host does not hold back acquires for another.
+    """Checks that an acquire for one host does not delay an acquire for another.
 
-    Each pair of hosts needs an SA of its own, and so acquires of its own.
+    Each pair of hosts needs an SA of its own, and so an acquire of its own.
     """
     anyone = (
         protect()
@@ -563,7 +563,7 @@ ENGINE = "engines: [{{id: 1, port: 9, admin: /run/engine.sock}}]\n"
 
 
 class SlowEngine(PlayedEngine):
-    """Simulates an engine that delays the addition of SAs until the test permits it."""
+    """Simulates an engine that adds SAs only when the test permits it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -683,7 +683,7 @@ def test_more_ike_packets_than_may_wait_are_dropped_and_counted(
 
 
 def next_outbound(spi: int) -> KernelState:
-    """Returns an outbound state with its own SPI and key."""
+    """Returns an outbound state with an SPI and key of its own."""
     aead = KernelAlgorithm("rfc4106(gcm(aes))", SecretKey(spi.to_bytes(4, "big") * 5), 128)
     return OUTBOUND_STATE._replace(key=StateKey(THERE, spi, 50), aead=aead)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests changes of long lists, whose long steps run beside the event loop."""
+"""Tests changes of long lists. Their long steps must not block the event loop."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def names(world: PolicyWorld) -> list[str]:
 
 
 class Gate:
-    """Holds a method of SpdTable in its thread until it is opened."""
+    """Stops a method of SpdTable in its thread until the test opens the gate."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
         self.is_reached, self._opened = threading.Event(), threading.Event()

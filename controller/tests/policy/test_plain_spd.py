@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the reader of plain files agrees with the general one, or leaves the text to it."""
+"""Tests that the reader of plain files returns what the general reader returns, or leaves the text
+to it."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ outbound:
 
 
 def general(text: str) -> SpdText | None:
-    """Returns what the general parser reads, or None if the text has a problem."""
+    """Returns the result of the general parser, or None if the text has a problem."""
     try:
         return parse_spd(text, "corp.yaml", lambda _: BUNDLES)
     except ConfigError:

@@ -121,10 +121,10 @@ def test_a_rule_covers_only_the_packets_that_it_looks_at(
 
 
 def as_parsed(rule: Rule) -> Rule:
-    """Returns the rule in a form that the parser can yield.
+    """Changes a rule so that the parser could have produced it.
 
-    Such a rule is not generated. It has ports, ICMP types and codes, or mobility types only if all
-    of its protocols have them.
+    A parsed rule is not a generated one. It has ports, ICMP types and codes, or mobility types only
+    if all of its protocols have them.
     """
     protocols = frozenset(rule.protocol if isinstance(rule.protocol, tuple) else ())
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the report that says, for each rule, where fragments get their verdict: from the flow
-cache, from the controller, or from either.
+"""Tests the report of where the fragments of each rule get their verdict: from the flow cache, from
+the controller, or from either.
 
 The report is compared with the definition, which is evaluated here for all addresses and protocols.
 """
@@ -23,7 +23,7 @@ from sluice.state.spd import FINAL_DISCARD
 
 OUT = Direction.OUTBOUND
 ELSEWHERE = (parse_address("11.0.0.1"), parse_address("2001:db9::1"))
-PROTOCOLS = (1, 6, 17, 50, 58, 132, 135, 99)  # the protocols of `policies`, and one more
+PROTOCOLS = (1, 6, 17, 50, 58, 132, 135, 99)  # no rule names 99
 VERDICTS = st.sampled_from(
     [
         {"action": Action.BYPASS, "bundle": None, "generated": False},
@@ -70,9 +70,9 @@ def _lists(rule: Rule, protocol: int) -> bool:
 
 
 def by_definition(listed: list[Rule], size: int) -> dict[str, tuple[ServedBy, set[str]]]:
-    """Returns, by name of a rule, where its fragments get their verdict.
+    """Returns, by rule name, where the rule's fragments get their verdict.
 
-    Also returns the names of the earlier rules that could match the same fragments with another
+    The result also has the names of earlier rules that could match the same fragments with another
     verdict.
     """
     ways: dict[str, set[bool]] = {}
@@ -84,7 +84,8 @@ def by_definition(listed: list[Rule], size: int) -> dict[str, tuple[ServedBy, se
         certain = next((one for one in could if matches_for_certain(one, protocol)), FINAL)
         before = could[: could.index(certain)] if certain in could else could
         differing = {one.name for one in before if one[1:3] != certain[1:3]}
-        # The search that handles packets must need the first fragment in exactly the same cases.
+        # The search that the controller uses for packets must need the first fragment in exactly
+        # the same cases.
         later = Selectors(source, destination, protocol, None, None, None)
         found = first_match_of_fragment(listed, later, None)
         assert (found is None) == bool(differing)
@@ -148,7 +149,7 @@ def test_it_is_what_the_definition_says(listed: list[Rule]) -> None:
         }
         if served_by:
             assert served_by == {name: way for name, (way, _) in expected.items()}
-        else:  # no rule could match, only the final discard
+        else:  # only the final discard matches
             assert set(expected) == {FINAL_DISCARD}
         for one in found:
             if family in one.families:

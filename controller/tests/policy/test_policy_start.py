@@ -166,11 +166,11 @@ def test_a_switch_that_lost_everything_gets_lists_before_bindings(
 def test_interfaces_that_change_places_are_never_without_their_policy(
     run_scenario: RunScenario, tmp_path: Path
 ) -> None:
-    """Checks that at no time an interface has the policy of another when the two swap their
-    numbers.
+    """Checks that an interface never has the policy of another one while their numbers are
+    exchanged.
 
-    Bindings name an interface by its number. Here the number is the position in the file, and a
-    restart reverses the order.
+    Bindings name an interface by its number. Here the number is the position in the file, and the
+    configuration after the restart has the reverse order.
     """
     switch = FakeSwitch(CODEC)
     lines = CONFIG.splitlines(keepends=True)
@@ -242,7 +242,7 @@ def test_another_spd_never_gets_the_list_that_an_interface_is_bound_to(
 def test_a_number_that_another_bundle_takes_over_never_means_both(
     run_scenario: RunScenario, tmp_path: Path, known: bool
 ) -> None:
-    """Checks that a bundle number never stands for two bundles when it is given to another bundle.
+    """Checks that a bundle number never stands for two bundles when another bundle gets it.
 
     Flows hold the verdict "protect by bundle 7". While packets can still match such a flow of the
     old bundle 7, the new bundle 7 must have no SA. Packets look only in the lists that interfaces

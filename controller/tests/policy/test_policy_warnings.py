@@ -55,7 +55,7 @@ def with_frr(text: str) -> RuleContext:
     [
         ([ALL], [ALL], True),
         ([ACTIVE_OUT], [ACTIVE_IN], True),
-        ([ACTIVE_IN], [ACTIVE_OUT], True),  # the same ports, if this router accepts the connection
+        ([ACTIVE_IN], [ACTIVE_OUT], True),  # the peer opens the session
         # Whichever side opens the session, its packets pass in one direction only.
         ([ACTIVE_OUT], [ACTIVE_OUT], False),
         ([REST, ACTIVE_OUT], [ALL], False),  # the second rule is never reached
@@ -147,7 +147,7 @@ def test_a_peer_several_hops_away() -> None:
     assert "the BGP session 10.0.0.1 - 192.0.2.1 (frr.conf:2) cannot come up" in found
     from_loopback = with_frr(text + " neighbor 192.0.2.1 update-source 10.255.0.1\n")
     assert warned([by_loopback], [ACTIVE_IN], from_loopback) == []
-    # If another SPD applies to the link, this SPD does not apply to the session.
+    # If another SPD applies to the link, this SPD does not concern the session.
     elsewhere = with_frr(text)._replace(elsewhere=(Prefix.parse("192.0.2.0/24"),))
     assert warned([by_loopback], [ACTIVE_IN], elsewhere) == []
 
@@ -188,13 +188,13 @@ WEB = Rule("web", Action.BYPASS, protocol=(TCP,), destination_port=(NumberRange(
     ("inbound", "protocols"),
     [
         ([ALL], []),
-        ([ACTIVE_IN, OSPF_RULE], []),  # protected packets get their errors by the bundle
+        ([ACTIVE_IN, OSPF_RULE], []),  # errors about protected packets use the bundle
         ([WEB], ["ICMP f", "ICMPv6"]),  # no rule matches the errors
         ([WEB._replace(source=(prefix_range(Prefix.parse("10.0.0.0/8")),))], ["ICMP f"]),
         ([WEB, Rule("icmp", Action.BYPASS, protocol=(ICMP,), icmp=(UNREACHABLE,))], ["ICMPv6"]),
         ([WEB._replace(protocol=OPAQUE, destination_port=None)], []),
         ([ACTIVE_IN, REST], ["ICMP f", "ICMPv6"]),
-        # A rule for some destinations says nothing about errors to other destinations.
+        # A rule for some destinations does not concern errors to other destinations.
         ([Rule("one", Action.DISCARD, protocol=(ICMP, ICMPV6), destination=HOST), WEB],
          ["ICMP f", "ICMPv6"]),
         ([Rule("site", Action.PROTECT, "b", source=HOST), WEB], ["ICMP f", "ICMPv6"]),
@@ -240,7 +240,7 @@ TIME_EXCEEDED = NumberRange(11 << 8, (11 << 8) + 255)
         ([WEB, Rule("icmp", Action.BYPASS, protocol=(ICMP,), icmp=(TIME_EXCEEDED,))], [ALL],
          "ICMPv6 time exceeded (3)"),
         ([ALL], [ALL], None),
-        # No warning, because no inbound rule lets a traceroute probe pass.
+        # No warning: no inbound rule lets a traceroute probe pass anyway.
         ([WEB], [Rule("secret", Action.PROTECT, "b")], None),
     ],
 )  # fmt: skip

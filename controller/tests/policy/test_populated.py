@@ -59,7 +59,7 @@ def udp(source: int, destination: int, *, ports: tuple[int, int] = (5000, 7000))
 
 
 def possible(packet: Selectors) -> Selectors:
-    """Returns the packet without the numbers that its protocol does not have."""
+    """Removes the values from a packet that its protocol does not have."""
     has_ports = packet.protocol in PORT_PROTOCOLS
     return packet._replace(
         source_port=packet.source_port if has_ports else None,
@@ -71,7 +71,8 @@ def possible(packet: Selectors) -> Selectors:
 
 @st.composite
 def populating_rules(draw: st.DrawFn) -> Rule:
-    """Draws a rule of a file. Most of them protect, and most of those populate selectors."""
+    """Draws a rule as a file may have it. Most of these rules protect, and most of those populate
+    selectors."""
     rule = draw(rules())
     if draw(st.integers(0, 3)) == 0:
         return rule
@@ -89,7 +90,7 @@ def populating_rules(draw: st.DrawFn) -> Rule:
 def instances_of(
     listed: Sequence[Rule], seen: Iterable[Selectors], direction: Direction
 ) -> list[Instance]:
-    """Returns the instances of these packets under all rules that match them."""
+    """Returns the instances to which these packets belong, for each rule that matches."""
     found = []
     for packet in seen:
         for rule in listed:
@@ -147,7 +148,7 @@ def test_the_search_with_instances_is_populate_from_packet(
     known = instances_of(listed, with_sa, direction)
     known += instances_of(listed, others, direction)
     kept = data.draw(st.sets(st.sampled_from(known))) if known else set()
-    # Instances that no rule can have must not matter.
+    # Instances that fit no rule must not change the result.
     strays = {Instance("one", Populated(protocol=TCP)), Instance("none", Populated(HOST))}
     made = list(with_instances(listed, direction, ordered(kept | strays)))
     for packet in (*with_sa, *others):
@@ -185,7 +186,8 @@ def test_a_later_fragment_goes_with_its_datagram_or_its_own_values(
         assert got in {searched(made, first), searched(made, later)}
         alone = index.first_match_of_fragment(later, None)
         if alone is not None and alone.at is not None and found.at is not None:
-            # Without the first fragment, there is a verdict only if it is that of every datagram.
+            # Without the first fragment there must be a verdict only if all datagrams would get the
+            # same one.
             assert effect_of(made[alone.at]) == effect_of(made[found.at])
 
 
@@ -216,7 +218,7 @@ def test_an_sa_of_the_whole_bundle_never_serves_a_rule_that_populates() -> None:
     plain = Rule("plain", Action.PROTECT, "branch", protocol=(TCP,))
     made = list(with_instances([plain, PAIRS], Direction.OUTBOUND, {}))
     assert [rule.bundle for rule in made] == ["branch", "branch (no SA)"]
-    # So a fragment that may match either rule needs its first fragment.
+    # So a fragment that could match either rule needs its first fragment.
     assert effect_of(made[0]) != effect_of(made[1])
 
 

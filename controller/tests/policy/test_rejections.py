@@ -183,7 +183,7 @@ def test_the_final_discard_asks_by_the_key_of_the_spd(run: Any) -> None:
 
     async def scenario(world: RejectWorld) -> None:
         await world.commit(QUIET)
-        world.miss(tcp(80), ingress_l3_if=OPEN_SIDE)  # its rule does not ask
+        world.miss(tcp(80), ingress_l3_if=OPEN_SIDE)  # its rule has no `reject`
         await world.counted(DROPPED)
         world.miss(ethernet(ipv4(HOST, "10.0.1.77", bytes(8), 47)), ingress_l3_if=OPEN_SIDE)
         answer, _ = await told(world)
@@ -198,15 +198,16 @@ def test_the_final_discard_asks_by_the_key_of_the_spd(run: Any) -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "10.0.1.9",  # on the link of GUARDED_SIDE
-        "198.51.100.9",  # one of two legs is outside
+        "10.0.1.9",  # on the link of an interface with an SPD
+        "198.51.100.9",  # one of its two next hops is outside
         "203.0.113.9",  # no route
     ],
 )
 def test_no_answer_leaves_by_an_interface_outside(run: Any, source: str) -> None:
-    """Checks that a packet of a host inside with a source outside is not answered.
+    """Checks that a packet from inside is not answered if its source address is outside.
 
-    The answer quotes the discarded packet, and a rule may let the answer leave in clear.
+    The answer would go outside and quote the discarded packet, and a rule might let it leave in
+    clear.
     """
 
     async def scenario(world: RejectWorld) -> None:
@@ -246,7 +247,8 @@ def test_answers_have_a_rate_of_their_own(run: Any) -> None:
     ("limits", "why", "answers"),
     [
         ("icmp_rejects_per_second: 80", "rate_limited_reject_source", 2),
-        # The limit of all ICMP errors refuses the packets: they take no token of the answers.
+        # The limit for all ICMP errors refuses these errors, so they take no token of the limit for
+        # answers.
         ("icmp_rejects_per_second: 80, icmp_errors_burst: 2", "rate_limited_source", 1),
     ],
 )
@@ -274,9 +276,10 @@ def test_one_host_leaves_answers_to_the_others(
 
 
 def test_later_packets_of_a_cached_flow_reach_no_controller(run: Any) -> None:
-    """Checks that the flow is cached, and that the switch sends no copies of what it discards.
+    """Checks that the flow is cached, and that the switch sends no copies of the packets that it
+    discards.
 
-    Copies would share a meter with the packets that ask for an SA.
+    Copies would share a meter with the copies by which the controller learns that an SA is missing.
     """
 
     async def scenario(world: RejectWorld) -> None:

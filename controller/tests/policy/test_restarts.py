@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests where packets could go at any time during a restart with another configuration.
+"""Tests where packets could go at each moment of a restart with another configuration.
 
 After each update that the switch applies (each write, if writes are atomic), the test follows all
 paths through the pipeline. A path begins at an attachment (a port and VLAN). It passes the inbound
 list, the route, the next hop's interface and the outbound list, and ends at a port.
 
-Each path must belong to the old configuration as a whole, or to the new one as a whole. A path must
-not combine lists of the two configurations. It must not combine a route of one configuration with
-an interface number of the other.
+Each path must belong as a whole to the old configuration or to the new one. It must not combine
+lists of both configurations. It must not combine a route of one with an interface number of the
+other.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ RawList = tuple[int, int]  # the list's number and its epoch
 class PacketPath(NamedTuple):
     """Describes a path of packets: attachment, inbound list, prefix, outbound list, attachment.
 
-    A list of 0 means that the interface has no policy.
+    List 0 means that the interface has no policy.
     """
 
     came: Attachment
@@ -171,9 +171,9 @@ class Observer:
         return PacketPath(came, inbound, prefix, outbound, Attachment(egress.port, egress.vlan))
 
     def _asked(self, binding: EntityKind, lists: EntityKind, l3_if: int) -> RawList | int | None:
-        """Returns the list that applies to an interface, or 0 if no list applies.
+        """Returns the number of the list that applies to an interface, or 0 if no list applies.
 
-        Returns None if packets are dropped.
+        Returns None if the switch drops the interface's packets.
         """
         bound = self._get(binding, l3_if)
         if not isinstance(bound, ListBinding):
@@ -211,7 +211,7 @@ class Observer:
 
 
 async def routed(world: PolicyWorld) -> None:
-    """Announces neighbours and routes, and waits until the switch has everything."""
+    """Announces neighbours and routes, and waits until the switch has all entries."""
     for n in (1, 2, 3):
         world.kernel.put(neighbor(n, f"10.0.{n}.9", n))
         prefix = next(prefix for prefix, by in PREFIXES.items() if by == n)
@@ -232,8 +232,8 @@ class Router:
     def run(self, setting: PolicySetting) -> None:
         """Starts a controller with this configuration, and checks the paths through the switch.
 
-        At the end, the paths must be those of this configuration. Before that, each path must
-        belong to this configuration or to the previous one.
+        At the end, all paths must belong to this configuration. Before, each may belong to this
+        configuration or to the previous one.
         """
         observer = self._observer
 
@@ -302,9 +302,8 @@ PLAIN = PolicySetting(
 def test_with_other_rules_at_the_same_time(
     run_scenario: RunScenario, tmp_path: Path, change: dict[str, Any], target: str
 ) -> None:
-    """Checks the paths during a change of interfaces and rules, during its reversal, and during the
-    same change when the file of interface numbers is missing.
-    """
+    """Checks the paths during a change of interfaces and rules, during the reverse change, and
+    during the first change again when the file of interface numbers is missing."""
     router = Router(run_scenario, tmp_path, target)
     changed = replace(PLAIN, rules={"corp": ("i2", "o2"), "edge": ("i1", "o1")}, **change)
     for setting in (PLAIN, changed, PLAIN):
@@ -320,7 +319,7 @@ def test_a_packet_that_overtakes_the_acknowledgement_of_its_list_is_sent_on(
     yet.
 
     An interface gets another SPD. The switch already uses the new list for a packet and punts it,
-    before the controller has read the acknowledgement. The packet must get its verdict.
+    but the controller has not read the acknowledgement yet. The packet must get its verdict.
     """
     switch = FakeSwitch(CODEC)
     settings = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the rule sets in the switch against commits, refusals, reconnects and restarts."""
+"""Tests the rule sets in the switch during commits, refusals, reconnects and restarts."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ def test_a_list_that_does_not_fit(
     mode: str,
     expected: bool,
 ) -> None:
-    """`auto` uses the tables for whole lists only, `cache+rules` for the first rules too."""
+    """`auto` uses the tables only if the whole list fits. `cache+rules` also uses them for the
+    first rules."""
     monkeypatch.setattr(TableUse, "room", lambda *_: Room(4, 4))
 
     async def scenario(world: PolicyWorld) -> None:
@@ -185,7 +186,7 @@ def test_a_set_that_differs_in_the_switch_is_replaced_at_the_start(
     def repaired() -> None:
         state = watched.switch.of(EntityKind.OUTBOUND_LIST)
         if all(isinstance(one, ListState) and not one.rule_set for one in state.values()):
-            watched.switch.watch = watch  # the list names the incomplete set no more
+            watched.switch.watch = watch  # now no list names the incomplete set
 
     watched.switch.watch = repaired
     run_scenario(second, watched.switch, text=text)
@@ -196,7 +197,8 @@ def test_a_set_that_differs_in_the_switch_is_replaced_at_the_start(
 def test_random_commits_restarts_and_refusals(
     run_scenario: RunScenario, watched: SetWatch, tmp_path: Path, seed: int
 ) -> None:
-    """Whatever fails, no state of the switch names an incomplete set or a set of other rules."""
+    """Whichever write fails, no list in the switch may name an incomplete set or a set of other
+    rules."""
     dice = random.Random(seed)
     target = dice.choice(["sluice-switch", "bmv2"])
 

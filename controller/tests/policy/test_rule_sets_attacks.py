@@ -30,7 +30,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> SetWatch:
 def test_a_reconnect_deletes_no_set_in_use(
     run_scenario: RunScenario, watched: SetWatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reading many flows takes long. Meanwhile nothing may take the sets for orphans."""
+    """Reading many flows takes long. During this time no rule set may be treated as an orphan."""
     read = FlowTables.read
 
     async def slow(tables: FlowTables, session: Any) -> Any:
@@ -54,7 +54,8 @@ def test_a_reconnect_deletes_no_set_in_use(
 def test_the_set_of_a_removed_list_stays_until_the_list_is_gone(
     run_scenario: RunScenario, watched: SetWatch, tmp_path: Path
 ) -> None:
-    """The switch refuses to delete the list of a removed SPD, and still names its set."""
+    """The switch refuses to delete the list of a removed SPD. So it still names the list's set,
+    which must stay."""
     both = with_mode("cache+rules").replace("mode: cache\n", "mode: rules\n")
     without = CONFIG[: CONFIG.index("  - name: edge")].replace("spd: edge", "spd: none")
     is_refusing = True
@@ -86,7 +87,8 @@ def test_the_set_of_a_removed_list_stays_until_the_list_is_gone(
 def test_commits_that_follow_each_other_find_room(
     run_scenario: RunScenario, watched: SetWatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each set uses its whole share. A commit waits until the set before the last one is gone."""
+    """Each set uses its whole share. A commit waits until the set before the last one is
+    deleted."""
     kind = EntityKind.OUTBOUND_RULE
     monkeypatch.setattr(TableUse, "room", lambda *_: Room(20, 20))
     sizes = dict.fromkeys((INBOUND, OUTBOUND), Room(40, 40))
@@ -127,7 +129,7 @@ def test_a_commit_that_the_disk_refuses_leaves_no_set(
 def test_the_entries_of_a_set_are_deleted_from_its_end(
     run_scenario: RunScenario, watched: SetWatch, tmp_path: Path
 ) -> None:
-    """A packet may have read a list's old state. It must match the right rule, or none."""
+    """A packet may have read a list's old state. It must match the right rule, or no rule."""
 
     async def scenario(world: PolicyWorld) -> None:
         await world.began()

@@ -48,7 +48,7 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
 
 
 def test_a_change_of_rules_is_saved_like_a_first_record(tmp_path: Path) -> None:
-    """Saves records one after the other; each file is the one that a fresh store writes."""
+    """Saves records one after the other. Each file must equal the one that a new store writes."""
     store = SpdStore(tmp_path)
     first, *others = RECORD.lists
     for rules in (RULES, RULES[1:], (*RULES[:1], RULES[3], *RULES[1:3]), (), None, RULES):
@@ -105,7 +105,7 @@ def test_it_is_known_what_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyP
     calls = iter((os.fsync, no_space))
 
     def sync(descriptor: int) -> None:
-        """Syncs the file, and fails for the directory."""
+        """Syncs files, and fails for directories."""
         next(calls)(descriptor)
 
     monkeypatch.setattr(os, "fsync", sync)

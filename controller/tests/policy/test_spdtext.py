@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that rules that are written as text and parsed again are unchanged."""
+"""Tests that rules that are written as text and then parsed are unchanged."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests which lists are in the rule tables, on each target, and the reasons that are shown."""
+"""Tests which lists are in the rule tables on each target, and the reasons that operators see."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AUTO, CACHE, RULES, BOTH = (
 
 
 def use_of(target: str, *modes: LookupMode, is_mirrored: bool = False) -> TableUse:
-    """Returns the use of the tables by SPDs of these modes. Their names are `0`, `1`, ..."""
+    """Returns a TableUse for SPDs with these modes. The SPDs are named `0`, `1`, ..."""
     spds = {
         str(number): SpdConfig(str(number), None, {}, mode=mode, is_mirrored=is_mirrored)
         for number, mode in enumerate(modes)
@@ -75,7 +75,7 @@ def test_auto_bounds_the_room_of_a_list(target: str, spds: int) -> None:
     room = use.room("0", Direction.OUTBOUND)
     usable = SIZE if target == OURS else SCANNED_ENTRIES
     assert room.ipv4 == min(usable // (SETS_OF_A_LIST * spds), REWRITTEN_ENTRIES)
-    if target == BMV2:  # also during a commit, and with all lists
+    if target == BMV2:  # two sets of each list must fit
         assert SETS_OF_A_LIST * spds * room.ipv4 <= SCANNED_ENTRIES
 
 
@@ -126,7 +126,7 @@ def test_a_list_whose_entries_the_switch_does_not_hold(
 
 
 def test_a_mirrored_spd_uses_the_tables_only_if_pinned() -> None:
-    """It takes no share either."""
+    """Unless it is pinned, it does not reduce the shares of other lists either."""
     use = use_of(OURS, AUTO, is_mirrored=True)
     assert not use.is_used("0")
     assert use.choice(listed(1), None, held=False) == (

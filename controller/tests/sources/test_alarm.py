@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the timer that is a descriptor."""
+"""Tests the timer that is used as a file descriptor."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_a_controller_that_died_leaves_its_claim_to_the_next(claims: Path) -> No
 def test_no_other_user_can_take_a_name(claims: Path) -> None:
     ours = Devices(claims)
     squatter = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    squatter.bind("\0sluice/interface/eth1")  # would block a claim by abstract socket
+    squatter.bind("\0sluice/interface/eth1")  # would block a claim that is an abstract socket
     ours.claim("eth1")
     squatter.close()
     assert stat.S_IMODE(claims.stat().st_mode) == 0o700
@@ -112,7 +112,7 @@ def test_a_directory_of_another_user_is_refused_by_name(claims: Path) -> None:
 
 
 def test_a_link_in_place_of_the_directory_is_not_followed(claims: Path, tmp_path: Path) -> None:
-    """Another user may own the directory above, as that of the systemd units."""
+    """Another user may own the directory above, as with the directories of systemd units."""
     target = tmp_path / "target"
     target.mkdir(mode=0o755)
     claims.parent.mkdir(parents=True, exist_ok=True)
@@ -147,7 +147,7 @@ def test_no_other_user_can_open_a_tap(claims: Path) -> None:
     unguarded = TapSet()
     unguarded.add("eth2", 1500, MAC)
     request = IFREQ.pack(b"eth2", flags)
-    assert as_nobody(attach) == 0  # without the guard, any user can attach
+    assert as_nobody(attach) == 0  # without `reserved`, any user can attach
     os.close(queue)
     unguarded.close()
     taps.close()
@@ -157,7 +157,7 @@ def test_no_other_user_can_open_a_tap(claims: Path) -> None:
 def test_a_device_loses_its_queueing_and_keeps_the_rest(claims: Path) -> None:
     taps = TapSet()
     taps.add("eth1", 1500, MAC)
-    links.remove_queueing("eth1")  # before the device's first packet
+    links.remove_queueing("eth1")  # before the device has sent a packet
     ip("link set eth1 up")
     assert " qdisc noqueue " in ip_shows("link show eth1")
     queue = "tc qdisc replace dev eth1 root tbf rate 8kbit burst 1600 limit 9000"
@@ -203,9 +203,8 @@ def leads_somewhere(queue: int) -> bool:
 
 
 class Racer:
-    """Simulates a user who wins a race: opens a queue after the TAP is created and before
-    TUNSETOWNER. Does this `wins` times.
-    """
+    """Simulates another user who, `wins` times, opens a queue after the TAP is created and before
+    TUNSETOWNER."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, wins: int) -> None:
         self.queues: list[int] = []
@@ -298,8 +297,8 @@ def test_the_owner_is_set_where_it_is_another(
 ) -> None:
     """Checks that the owner of a TAP is set only if the TAP has another owner or none.
 
-    After a restart the owner is right already. To set it again would cost time, because the kernel
-    then walks its whole IPv6 FIB.
+    After a restart the owner is already right. To set the owner again would cost time, because the
+    kernel walks its whole IPv6 FIB on each call.
     """
     requests: list[int] = []
     ioctl = fcntl.ioctl

@@ -198,7 +198,7 @@ def replayed(at_open: LinkChanged) -> tuple[FakeServer, FpmSource]:
     """Returns a server, and a source that has read zebra's replay while interface e2 was in the
     given state.
 
-    On return e2 is up, and the server holds later frames that the source has not read yet.
+    On return e2 is up, and the server holds further frames that the source has not read yet.
     """
     server = FakeServer(("open", 1, "peer"), ("frames", 1, step_payloads(WHILE_DOWN)))
     source = source_of(server)
@@ -270,7 +270,7 @@ def closed(events: list[RouteEvent | RouteRun]) -> bool:
 
 
 def sent_by(sender: int, *frames: bytes) -> list[bytes]:
-    """Returns the frames with this netlink port as the sender (nlmsg_pid)."""
+    """Returns the frames as sent from this netlink port (nlmsg_pid)."""
     return [frame[:12] + sender.to_bytes(4, sys.byteorder) + frame[16:] for frame in frames]
 
 

@@ -53,7 +53,7 @@ def test_the_last_tables_are_left_until_they_are_withdrawn(handover: Handover) -
 
 
 def test_a_write_that_was_cut_off_leaves_nothing(handover: Handover) -> None:
-    """Checks that interrupted writes of the tables are detected: the result does not count as valid
+    """Checks that interrupted writes of the tables are detected: the result must not count as valid
     tables.
 
     A controller that is killed during a write leaves a mix of new and old bytes.

@@ -139,8 +139,8 @@ class Host:
                 return
             left = end - time.monotonic()
             assert left > 0, f"not within {DEADLINE} s; {self.interfaces.counters}"
-            # Poll as well: some conditions, such as a sysctl or an address's state, cause no event
-            # on these descriptors.
+            # Also check at intervals: some conditions, such as a sysctl or an address's state,
+            # cause no event on these descriptors.
             descriptors = [self.monitor.fileno(), self.interfaces.fileno()]
             select.select(descriptors, [], [], min(left, 0.1))
 
@@ -252,13 +252,13 @@ def test_probes_of_neighbours_do_their_work_and_never_leave(host: Host, address:
         set_sysctl(name.format("delay_first_probe_time"), "0")
     ifindex = host.interfaces.ifindex(1)
     assert ifindex is not None
-    # The kernel sends no neighbour solicitation before its own address has passed duplicate address
+    # The kernel sends no neighbour solicitation until its own address has passed duplicate address
     # detection.
     host.until(lambda: "tentative" not in ip_shows("address show dev eth1"))
     ip(f"neigh replace {address} lladdr {PEER_MAC.hex(':')} dev eth1 nud stale")
     host.step()
     host.monitor.use_neighbor(ifindex, parse_address(address))
-    host.sent(lambda frame: frame.frame[:6] == PEER_MAC)  # a probe to confirm the neighbour
+    host.sent(lambda frame: frame.frame[:6] == PEER_MAC)  # a probe
     assert host.interfaces.counters["from_host_neighbor_probe"] == 1
     assert not [frame for frame in host.frames if is_udp(frame.frame)]
 
@@ -318,7 +318,7 @@ def test_the_host_believes_our_icmp_errors(
 def connected(family: int, host: Host) -> bool:
     """Returns whether the host has a source address of this family that it can use.
 
-    An IPv6 address cannot be used until duplicate address detection is over.
+    An IPv6 address can be used only after duplicate address detection.
     """
     if family == socket.AF_INET:
         return True
@@ -541,7 +541,8 @@ ESP_MARK, IKE_MARK = b"\0\0\x10\1", bytes(4)
 
 
 def in_udp(payload: bytes) -> bytes:
-    """Returns a UDP message from port 4500 to a peer behind a NAT, which has another port."""
+    """Returns a UDP message from port 4500 to a peer behind a NAT. The NAT has given the peer
+    another port."""
     return (4500).to_bytes(2, "big") + (5500).to_bytes(2, "big") + bytes(4) + payload
 
 

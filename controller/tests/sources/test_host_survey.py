@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests what `sluice up` reads of a host, with the real kernel."""
+"""Tests the reading of a host's state for `sluice up`, with the real kernel."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def test_ipv6_is_off_on_an_interface(namespace: None) -> None:
 
 
 def test_programs_on_a_vlan_device_are_found(namespace: None) -> None:
-    """A VLAN device, made from a decoded link: some kernels have none."""
+    """The VLAN device is made by changing a decoded link, because some kernels have no VLAN
+    devices."""
     with closing(Steering()) as steering:
         steering._hook(V1, tc.Hook.EGRESS, steering._silent)
         assert host_survey.survey().filtered == frozenset()
@@ -123,7 +124,7 @@ def test_silent_changes(namespace: None) -> None:
 
 
 def test_silent_state_without_the_interface(namespace: None) -> None:
-    """A VLAN device may be deleted during a takeover."""
+    """The survey must succeed while a VLAN device is deleted."""
     off = ForwardingSettings(ipv4=False, ipv6=False, reverse_path=0)
     assert host_survey.silent_state([("v9", 99)]).forwarding == (off,)
 
@@ -131,7 +132,8 @@ def test_silent_state_without_the_interface(namespace: None) -> None:
 def test_tables_of_iptables_legacy(
     namespace: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel's files that name these tables are empty here; these are copies with a table."""
+    """The kernel's files that name these tables are empty here, so the test replaces them with
+    files that name tables."""
     files = tmp_path / "ip_tables_names", tmp_path / "ip6_tables_names"
     monkeypatch.setattr(host_survey, "LEGACY", files)
     assert host_survey.silent_state([]).legacy == ()

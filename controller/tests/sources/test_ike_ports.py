@@ -67,7 +67,7 @@ def send(
         with socket.socket(family, socket.SOCK_DGRAM) as sender:
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sender.bind(("", port))
-            with suppress(PermissionError):  # the kernel reports the drop to the sender
+            with suppress(PermissionError):  # the sender gets an error for a dropped packet
                 sender.sendto(MARK + bytes(size), (to[family], 7000))
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
@@ -78,7 +78,7 @@ def sent(tap: Tap, family: socket.AddressFamily) -> int:
 
     Later fragments have no mark.
     """
-    send(family, ROOT, 7001)  # leaves after all earlier packets
+    send(family, ROOT, 7001)  # sent after all earlier packets
     frames = [tap.read(lambda frame: MARK in frame)]
     while b"\x1b\x59\x1b\x58" not in frames[-1]:  # ports 7001 and 7000
         frames.append(tap.read(lambda frame: MARK in frame))
@@ -165,7 +165,7 @@ def test_a_device_above_the_interface_is_no_way_around(tap: Tap) -> None:
 def test_what_waits_for_a_neighbour_meets_the_rule_when_it_leaves(tap: Tap) -> None:
     """Checks that the rule also drops packets that wait for a neighbour when the rule is created.
 
-    Such packets have passed the host's stack already.
+    Such packets have already passed the hooks of the host's stack.
     """
     away = {socket.AF_INET: "10.0.0.7"}
     send(socket.AF_INET, USER, 4500, to=away)
@@ -181,7 +181,7 @@ def test_what_waits_for_a_neighbour_meets_the_rule_when_it_leaves(tap: Tap) -> N
 def test_what_a_queueing_discipline_holds_back_never_leaves(tap: Tap) -> None:
     """Checks that packets in a queueing discipline are dropped when the rule is created.
 
-    Such packets have passed the device's egress hook already, where the rule acts.
+    Such packets have already passed the device's egress hook, where the rule acts.
     """
     queue = f"tc qdisc replace dev {tap.name} root tbf rate 8kbit burst 2000 limit 100000"
     subprocess.run(queue.split(), check=True)
@@ -191,7 +191,7 @@ def test_what_a_queueing_discipline_holds_back_never_leaves(tap: Tap) -> None:
     with guarded("root") as ports:
         ports.guard(tap.name)
         assert held_back(tap) == ""
-        assert sent(tap, socket.AF_INET) == 1  # the queue had sent this packet before
+        assert sent(tap, socket.AF_INET) == 1  # sent before the rule was installed
 
 
 def test_the_rule_is_there_as_long_as_the_keeper_of_the_taps(tap: Tap) -> None:

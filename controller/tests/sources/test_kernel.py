@@ -188,7 +188,7 @@ def test_use_confirms_a_stale_neighbour(tap: Tap, monitor: KernelMonitor) -> Non
     monitor.use_neighbor(tap.ifindex, PEER)
     tap.write(arp_reply(tap.read(is_arp_request)))
     events = poll_until(monitor, neighbor_is(NeighborState.REACHABLE))
-    # The neighbour keeps its MAC address throughout, so packets can be sent to it.
+    # In all these states, the neighbour's MAC address stays known, so packets can be sent to it.
     assert all(e.mac == PEER_MAC for e in events if isinstance(e, NeighborChanged))
 
 
@@ -204,7 +204,7 @@ KEPT_ENTRIES = pytest.mark.parametrize(
 
 
 def entry(address: str = "10.1.1.2") -> str:
-    """Returns the neighbour entry as `ip neigh` prints it, whatever its state."""
+    """Returns the neighbour's entry as `ip neigh` prints it, in any state."""
     return ip_shows(f"neigh show {address} dev t1 nud all")
 
 
@@ -237,7 +237,7 @@ def test_an_entry_made_behind_the_monitors_back_keeps_its_kind(
     monitor.use_neighbor(tap.ifindex, PEER)
     assert shown in entry()
     monitor.start()
-    synced(monitor)  # the answer to the request is read before those to the dump
+    synced(monitor)  # the answers to the dump come after the answer to the request
     assert shown in entry()
 
 
@@ -356,7 +356,7 @@ def test_what_happened_in_an_overrun_is_made_up_for(tap: Tap) -> None:
     ip("link add v1 type veth peer name v2")
     events = synced(monitor)
     (link,) = [e for e in events if isinstance(e, LinkChanged) and e.name == "v1"]
-    # The monitor reads nothing meanwhile, so these messages overflow its socket's buffer.
+    # The monitor does not read meanwhile, so these messages overflow its socket's buffer.
     batch = [f"addr add 10.8.{i // 250}.{i % 250}/32 dev t1" for i in range(1000)]
     ip("-batch -", lines="\n".join([*batch, "addr del 10.9.0.1/32 dev t1", "link del v1"]))
     events += poll_until(monitor, lambda _: monitor.counters["overruns"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the kernel's routes as a source of their own, with the real kernel."""
+"""Tests the kernel as a source of routes, with the real kernel."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Router:
                 return
 
     def has(self, prefix: str, *nexthops: NexthopSpec) -> None:
-        """Checks that the route gets these next hops; none: that the route is gone."""
+        """Waits until the route has these next hops, or is gone if there are none."""
         end = time.monotonic() + DEADLINE
         while True:
             self.poll()
@@ -186,7 +186,8 @@ def test_routes_of_an_address_that_is_removed(router: Router) -> None:
 
 
 def test_overrun(router: Router) -> None:
-    """After dropped notifications, a new dump shows what has changed. The session goes on."""
+    """After the kernel has dropped notifications, a new dump shows what has changed. The session
+    stays open."""
     ip("-batch -", lines="\n".join(f"route add 203.0.113.{n}/32 via 10.0.1.2" for n in range(99)))
     router.feed._socket._set_receive_buffer(1 << 12)
     lines = [f"route replace 203.0.113.{n}/32 via 10.0.3.2" for n in range(99)]
@@ -231,7 +232,7 @@ def test_ipv6_source_routes_are_counted(router: Router) -> None:
 
 
 def test_comparison_of_unchanged_routes_has_turns(router: Router) -> None:
-    """A dump without changes has no events. One call does not read the whole dump."""
+    """A dump without changes causes no events. One call of `poll` does not read the whole dump."""
     lines = [f"route add 203.{n >> 8}.{n & 255}.0/24 via 10.0.1.2" for n in range(6000)]
     ip("-batch -", lines="\n".join(lines))
     router.has("203.0.7.0/24", via("10.0.1.2", V1))
@@ -241,7 +242,7 @@ def test_comparison_of_unchanged_routes_has_turns(router: Router) -> None:
         events += len(router.feed.poll(64))
         turns += 1
     assert turns >= 4
-    assert events < 64  # none of the dump
+    assert events < 64  # the dump itself causes none
 
 
 def test_flapping_link_is_not_followed_by_as_many_comparisons(router: Router) -> None:
@@ -273,7 +274,8 @@ KEY = RouteKey(254, Prefix.parse("198.51.100.0/24"))
 
 
 def test_encapsulation_is_of_a_prefix_and_a_metric(router: Router) -> None:
-    """A plain route of another metric does not change what the kernel does with the best route."""
+    """The route with the best metric is encapsulated. A plain route with another metric must not
+    change this."""
     ip(f"route add {TUNNELLED} metric 10")
     ip("route add 198.51.100.0/24 via 10.0.3.2 metric 20")
     router.has("198.51.100.0/24", UNREACHABLE)
@@ -281,7 +283,7 @@ def test_encapsulation_is_of_a_prefix_and_a_metric(router: Router) -> None:
     router.feed._compare_again()
     router.poll()
     assert router.feed.encapsulated == {(KEY, 10)}
-    ip("route append 198.51.100.0/24 via 10.0.3.2 metric 10")  # the kernel uses the first
+    ip("route append 198.51.100.0/24 via 10.0.3.2 metric 10")  # not used
     ip("route add 203.0.113.0/24 via 10.0.3.2")
     router.has("203.0.113.0/24", via("10.0.3.2", V3))
     assert router.feed.encapsulated == {(KEY, 10)}
@@ -293,13 +295,14 @@ def test_encapsulation_is_of_a_prefix_and_a_metric(router: Router) -> None:
 def test_deleted_route_is_not_encapsulated(router: Router) -> None:
     ip(f"route add {TUNNELLED}")
     router.has("198.51.100.0/24", UNREACHABLE)
-    ip("link set v1 down")  # the kernel deletes the route silently
+    ip("link set v1 down")  # the kernel deletes the route without notification
     router.has("198.51.100.0/24")
     assert router.feed.encapsulated == set()
 
 
 def test_change_of_the_encapsulation_alone_is_a_change(router: Router) -> None:
-    """Both routes drop in the switch, so only the encapsulation tells that the kernel forwards."""
+    """In the switch both routes drop packets. Only `encapsulated` shows that the kernel forwards
+    them."""
     ip("route add unreachable 198.51.100.0/24")
     router.has("198.51.100.0/24", UNREACHABLE)
     ip(f"route replace {TUNNELLED} proto boot")
@@ -324,7 +327,8 @@ def test_routes_outside_of_their_table(router: Router, route: str, text: str) ->
 
 
 def test_first_dump_has_no_silence(router: Router) -> None:
-    """Routes of other tables have no events, but the dump is not over."""
+    """Routes of other tables cause no events. But `poll` must not return an empty list before the
+    dump is over."""
     lines = [f"route add 203.{n >> 8}.{n & 255}.0/24 via 10.0.1.2 table 5" for n in range(6000)]
     ip("-batch -", lines="\n".join(lines))
     feed = KernelFeed(KernelTable())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the host interfaces of a takeover, which carry no packets of the host."""
+"""Tests the host interfaces for `sluice up`, which carry no packets of the host."""
 
 from __future__ import annotations
 

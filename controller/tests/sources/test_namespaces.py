@@ -120,15 +120,15 @@ def test_each_interface_is_made_in_its_vrfs_namespace(world: World) -> None:
         for where, name in (("home", "eth1"), ("red", "eth2"), ("blue", "eth3"))
         for what in ("guard {}", "{}")
     ]
-    assert world.joined == ["eth1"]  # eth2 and eth3 join no VRF device
+    assert world.joined == ["eth1"]  # namespaces isolate eth2 and eth3
 
 
 def test_each_gets_and_sends_everything_with_an_address_of_three_vrfs(world: World) -> None:
     for l3_if in TAPS:
         assert world.gets(l3_if)
         assert world.sends(l3_if)
-    # With VRF devices instead of namespaces, SCTP in red would be refused: the kernel could answer
-    # it by the routes of the default VRF.
+    # With VRF devices instead of namespaces, SCTP in red would be dropped, because the kernel could
+    # answer it by the routes of the default VRF.
     assert world.gets(2, SCTP)
 
 

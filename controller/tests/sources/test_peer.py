@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests how the controller asks the kernel which user has opened a TCP connection. If the user is
-unknown, the connection is refused.
-"""
+"""Tests how the controller finds out from the kernel which user has opened a TCP connection. If the
+user is unknown, the connection must be refused."""
 
 from __future__ import annotations
 
@@ -75,7 +74,7 @@ def test_root_by_name() -> None:
 def test_a_closed_end_is_nobodys_though_the_kernel_says_root(host: str) -> None:
     """Checks that a connection is refused if its client has closed it.
 
-    The kernel reports uid 0 for the remains of a closed socket, whatever its user was.
+    For the remains of a closed socket, the kernel reports uid 0, whoever the user was.
     """
     with connection(host, USER) as (there, here, lifeline):
         os.write(lifeline, b"x")

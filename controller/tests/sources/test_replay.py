@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests how the end of zebra's replay is detected, and that routes are kept because the kernel has
-them.
-"""
+"""Tests how the end of zebra's replay is detected, and that routes stay if the kernel has them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests host interfaces that are enslaved to VRF devices. With VRF devices, the kernel separates
-the VRFs.
+"""Tests host interfaces that belong to VRF devices, by which the kernel separates the VRFs.
 
 The tests simulate the kernel's events. test_vrf_devices uses the kernel itself.
 """
@@ -124,7 +123,7 @@ def test_then_each_gets_and_sends_everything_with_an_address_of_three_vrfs(
 def test_protocols_that_the_kernel_may_answer_elsewhere_are_the_default_vrfs(
     separated: World, protocol: int
 ) -> None:
-    """Checks that some protocols reach the host only in the default VRF.
+    """Checks that packets of some protocols are delivered to the host only in the default VRF.
 
     For example, the kernel answers an SCTP packet without an association with an ABORT, and uses
     the routes of the default VRF for it.
@@ -157,7 +156,7 @@ def test_one_that_is_in_another_vrf_is_closed(separated: World, master: int | No
     assert [separated.gets(l3_if) for l3_if in (1, 2, 3)] == [True, False, True]
     assert not separated.sends(2)
     assert separated.sends(3)
-    # The default VRF's stack has the address too, on red's interface.
+    # red's TAP is now in the default VRF's stack, with the same address.
     assert not separated.sends(1)
     assert separated.host.vrf_devices == {1: None, 2: "blue"}
 

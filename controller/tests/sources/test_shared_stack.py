@@ -88,7 +88,7 @@ def test_a_server_that_answers_from_any_address_is_not_asked_in_a_vrf(host: Host
 
 
 def test_a_server_that_is_asked_in_the_default_vrf_answers_in_no_other(host: Host) -> None:
-    """Checks that a server asked in the default VRF never answers in another VRF.
+    """Checks that a server's answer to a request in the default VRF never leaves in another VRF.
 
     The host routes the request's source address, which may be spoofed, to eth2.
     """
@@ -107,7 +107,7 @@ def test_a_server_that_is_asked_in_the_default_vrf_answers_in_no_other(host: Hos
 
 
 def test_an_address_of_two_vrfs_answers_on_its_link_only(host: Host) -> None:
-    """Checks that for an own address in two VRFs, the host answers ARP on each link and pings on
+    """If one own address is in two VRFs, checks that the host answers ARP on each link and pings on
     none.
 
     The host cannot tell the two VRFs apart, so it must not answer pings. ARP is needed because the
@@ -163,7 +163,7 @@ def test_what_is_answered_from_its_destination(packet: bytes, expected: bool) ->
 @pytest.mark.parametrize(
     ("source", "port", "expected"),
     [
-        (53, 40000, False),  # answer of a server
+        (53, 40000, False),  # could be a server's answer
         (53, 500, False),
         (53, 3784, False),
         (40000, 53, False),

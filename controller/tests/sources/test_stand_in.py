@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests when a stand-in forwards packets, in which P4Runtime role, and when it ends. All three
-depend on the messages of the switch.
-"""
+"""Tests when a stand-in forwards packets, when it ends, and which P4Runtime role it uses. All this
+depends on the messages of the switch."""
 
 from __future__ import annotations
 
@@ -78,7 +77,7 @@ class FakeClient:
 
 
 class FakeTaps:
-    """Records the TAPs that were joined."""
+    """Fakes a set of TAPs. Records the TAPs that joined."""
 
     joined: list[tuple[str, int, int]]
     closed: bool
@@ -115,7 +114,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 def run_scenario(
     default: list[Event], own_role: list[Event] | None = None, *, has_roles: bool = True
 ) -> list[FakeClient]:
-    """Runs a stand-in, and returns its sessions that forwarded packets.
+    """Runs a stand-in. Returns those of its sessions that forwarded packets.
 
     The arguments are the switch's messages to the session in the default role, and to the session
     in the stand-in's own role.

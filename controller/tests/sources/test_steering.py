@@ -129,7 +129,7 @@ def test_port_that_is_gone(steering: Steering) -> None:
 
 @pytest.mark.parametrize("gate", ["switch_gate", "controller_gate"])
 def test_closed_gate_gives_everything_to_the_kernel(steering: Steering, gate: str) -> None:
-    """The kernel empties a program array when its last descriptor is closed."""
+    """The kernel empties a program array when the array's last descriptor is closed."""
     held = os.dup(getattr(steering, gate).descriptor)
     getattr(steering, gate).close()
     assert verdict(steering, frame("192.0.2.1")) == REDIRECT
@@ -177,7 +177,7 @@ def test_programs_are_attached_and_detached() -> None:
             uses_tcx = bpf.attached(card, bpf.AttachType.INGRESS) == 1
             assert (card in host_survey.survey().filtered) == uses_tcx
             assert card not in host_survey.survey([card]).filtered
-            assert not leaves("v2")  # what the host sends to the switch
+            assert not leaves("v2")  # a frame that the host sends to the switch
         assert leaves("v2")
         assert not detach(card)
 

@@ -174,7 +174,8 @@ def test_the_queue_of_a_controller_that_was_killed_is_detached(monitor: KernelMo
     """Checks that the keeper detaches the TAP queue of a killed controller, if the controller left
     no tables for a stand-in.
 
-    An attached queue that nobody reads would take frames from the next controller.
+    If an attached queue is not read, frames that the kernel puts there never reach the next
+    controller.
     """
     taps = controller_taps()
     keeper = start_keeper(queue(taps), grace=20)
@@ -192,9 +193,9 @@ def test_the_queue_of_a_controller_that_was_killed_is_detached(monitor: KernelMo
 
 
 def test_as_many_taps_as_there_may_be_are_kept() -> None:
-    """Checks that the keeper receives all TAPs when there are as many as possible.
+    """Checks that the keeper receives all TAPs when there are as many as a configuration can have.
 
-    So many do not fit into one message.
+    Their descriptors need several messages.
     """
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with closing(ends[0]) as sender, closing(ends[1]) as receiver:

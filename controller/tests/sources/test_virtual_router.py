@@ -79,7 +79,8 @@ def test_it_does_not_answer_for_the_interface_below(host: Host) -> None:
     host.sent(lambda frame: frame.frame[20:22] == b"\0\2")
     request = packets.ipv4("10.0.1.9", VIRTUAL, echo_request(), wire.ICMP)
     host.interfaces.deliver([(1, packets.ethernet(request, destination=VMAC))])
-    # Frames are handled in order. So a second ARP answer would have come before this ping answer.
+    # Frames are handled in order. So a second ARP answer would have arrived before this answer to
+    # the ping.
     host.sent(lambda frame: icmp_from(frame, VIRTUAL))
     answers = [frame.frame[22:28] for frame in host.frames if frame.frame[20:22] == b"\0\2"]
     assert answers == [interface(1).mac]

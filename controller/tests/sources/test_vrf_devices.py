@@ -123,7 +123,7 @@ class FakeKernel:
             raise FileExistsError(errno.EEXIST, "File exists")
         else:
             rules.append(rule)
-            # The sort is stable: of two equal priorities, the older rule is first.
+            # The sort is stable: of two rules with equal priorities, the older one is first.
             rules.sort(key=lambda each: each.priority)
         assert any(each.table == LOCAL_TABLE for each in rules)
         return []
@@ -146,13 +146,13 @@ def link_body(link: LinkChanged) -> bytes:
 
 
 def with_table(body: bytes) -> bytes:
-    """Returns the rule with its table also in an attribute, as the kernel sends rules."""
+    """Encodes a rule as the kernel does, with the table also in an attribute."""
     table = vrf_devices.FIB_RULE_HDR.unpack_from(body)[4]
     return body + attribute(vrf_devices.FRA_TABLE, U32.pack(table))
 
 
 def rule_body(family: int, rule: RoutingRule) -> bytes:
-    """Returns a rule as the kernel sends it. A priority of 0 has no attribute."""
+    """Encodes a rule as the kernel does. The priority 0 has no attribute."""
     body = vrf_devices.FIB_RULE_HDR.pack(family, 0, 0, 0, rule.table, 0, 0, 1, 0)
     body += attribute(vrf_devices.FRA_TABLE, U32.pack(rule.table))
     if rule.priority:
@@ -202,7 +202,7 @@ def test_each_vrf_gets_a_device_that_is_closed_before_it_is_up(
             KERNELS_RULES,
             [RoutingRule(0, to_vrfs=True), *KERNELS_RULES],
         ),
-        (  # the rules after the kernel has created the first VRF device
+        (  # as after the kernel has created the first VRF device
             [RoutingRule(0, LOCAL_TABLE), RoutingRule(1000, to_vrfs=True), *KERNELS_RULES[1:]],
             [
                 *(
@@ -258,7 +258,7 @@ def test_the_real_kernel_keeps_rules_of_others_behind_the_local_table() -> None:
             for family in FAMILIES:
                 VrfDevices()._put_vrfs_before_local(family)
         for version in ("-4", "-6"):
-            ip(f"{version} rule add fwmark 7 table 7")  # the rule has no priority
+            ip(f"{version} rule add fwmark 7 table 7")  # a rule without priority
             first, second, third, *others = ip_shows(f"{version} -details rule").splitlines()
             assert (first[:2], second[:2]) == ("0:", "0:")
             assert "l3mdev" in first
@@ -490,7 +490,7 @@ def test_a_server_is_asked_in_its_own_vrf_only(host: Host) -> None:
 def test_a_raw_socket_of_no_vrf_is_the_default_vrfs(host: Host) -> None:
     """Checks that a raw socket that is bound to no VRF receives only packets of the default VRF.
 
-    ospfd has such a socket. It would answer a packet of another VRF in the default VRF.
+    ospfd has such a socket. Otherwise it would answer packets of other VRFs in the default VRF.
     """
     ospf = 89
     with socket.socket(socket.AF_INET, socket.SOCK_RAW, ospf) as raw:
@@ -533,7 +533,7 @@ def test_preparing_and_joining_again_changes_nothing(host: Host) -> None:
     for name, vrf in (("eth1", DEFAULT), ("eth3", RED), ("eth5", BLUE)):
         again.join(name, vrf.id)
     assert [ip_shows(what) for what in ("rule", "-6 rule", "route show table all")] == before
-    ip("link set lo mtu 60000")  # a marker: notifications arrive in order
+    ip("link set lo mtu 60000")  # this notification comes after all earlier ones
     host.until(lambda: any(isinstance(event, LinkChanged) for event in host.events))
     links = [event.name for event in host.events if isinstance(event, LinkChanged)]
     assert links == ["lo"]
@@ -552,7 +552,7 @@ def test_an_interface_that_leaves_its_vrf_is_closed_again(host: Host) -> None:
 
 def server(device: str | None) -> socket.socket:
     opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # all VRFs share one port
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # for several servers
     if device is not None:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
     opened.bind(("", 7000))

@@ -2,7 +2,8 @@
 """Tests the network namespaces of VRFs. The controller finds or creates them, and removes only
 those that it has created.
 
-The tests use the real kernel, in their own directory. They need root.
+The tests use the real kernel, and a directory of their own for the namespaces' names. They need
+root.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ def test_policies_of_a_socket_are_left_out(monitor: XfrmMonitor) -> None:
 def test_what_was_lost_is_read_anew(namespace: None) -> None:
     """Checks that the monitor reads all policies again after messages were lost.
 
-    Here so many policies are added and deleted that their messages overflow the socket's buffer.
+    So many policies are added and deleted here that the messages overflow the socket's buffer.
     """
     ip("xfrm policy add src 10.0.0.0/16 dst 10.9.0.0/16 dir in action block")
     monitor = XfrmMonitor(receive_buffer=4096)

@@ -18,7 +18,8 @@ LISTS = st.lists(st.integers(0, 5), max_size=60).map(tuple)
 def divide(
     items: tuple[int, ...], before: tuple[int, ...], known: tuple[Block, ...]
 ) -> tuple[tuple[Block, ...], int]:
-    """Returns the blocks, in which 0 ends a block, and the number of items that were digested."""
+    """Divides items into blocks, where the item 0 ends a block. Returns the blocks, and the number
+    of items that were digested."""
     digested = 0
 
     def digest(start: int, end: int) -> str:

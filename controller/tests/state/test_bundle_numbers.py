@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that mirrored bundles have unique numbers and keep them over a restart. Freed numbers are
-reused late.
-"""
+"""Tests that mirrored bundles have unique numbers and keep them over a restart, and that freed
+numbers are reused as late as possible."""
 
 from __future__ import annotations
 

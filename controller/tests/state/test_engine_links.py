@@ -2,7 +2,7 @@
 """Tests when an engine counts as down: when the network device of its port, or the port itself, is
 down or absent.
 
-An engine without a device depends on its port alone.
+For an engine without a device, only its port matters.
 """
 
 from __future__ import annotations

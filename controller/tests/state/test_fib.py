@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the desired state of the switch: events go in, and each prefix gets the right target."""
+"""Tests the desired state of the switch: after events, each prefix must have the right target."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_tables_of_no_vrf_are_counted(wanted: Desired) -> None:
 
 
 class TestInterfacesTo:
-    """Tests which interfaces the route for an address uses. The route is the longest match."""
+    """Tests which interfaces packets to an address use, by the longest match."""
 
     def to(self, wanted: Desired, text: str) -> set[int]:
         return set(wanted.fib.interfaces_to(0, parse_address(text)))

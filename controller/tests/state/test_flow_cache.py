@@ -146,7 +146,7 @@ def test_stale_flows_go_before_cold_ones_the_oldest_epoch_first() -> None:
     scene.offer(2)
     scene.cache.retire(3)
     scene.offer(3)
-    scene.cache.used(key(1), scene.now)  # hits do not keep a stale flow
+    scene.cache.used(key(1), scene.now)  # a hit does not protect a stale flow from eviction
     scene.offer(4)
     assert scene.keys() == [2, 3, 4]
     scene.offer(5)
@@ -271,10 +271,10 @@ def test_a_flow_is_in_use_while_its_packet_count_grows() -> None:
     assert not scene.cache.counted(key(1), 5, scene.now + 2)
     assert scene.cache.keys_unused_since(scene.now + 2) == [key(1)]
     assert not scene.cache.counted(key(2), 5, scene.now)
-    scene.offer(1, rule=2)  # modified: the entry keeps its counter
+    scene.offer(1, rule=2)  # a MODIFY keeps the entry's counter
     assert not scene.cache.counted(key(1), 5, scene.now)
     scene.table.entries.clear()
-    scene.offer(1)  # inserted again: the counter starts at 0
+    scene.offer(1)  # after an INSERT the counter starts at 0
     assert scene.cache.counted(key(1), 1, scene.now)
 
 
@@ -308,7 +308,7 @@ def test_idle_flows_are_named_coldest_first() -> None:
 class AnyOrder(RuleBasedStateMachine):
     """Checks the record after packets, commits, writes, answers and idle flows in random order.
 
-    The simulated switch gets the writes in the order in which the cache returned them.
+    The simulated switch applies the writes in the order in which the cache returned them.
     """
 
     CAPACITY = 4

@@ -102,8 +102,9 @@ def test_datagrams_are_told_apart_by_everything_in_the_key(other: DatagramKey) -
         ([MIDDLE, FragmentRange(0, 1600, True)], FragmentRefusal.OVERLAP),
         ([START, FragmentRange(0, 8, True)], FragmentRefusal.OVERLAP),
         ([START, FragmentRange(0, 808, True)], FragmentRefusal.OVERLAP),
-        # A fragment behind the end of the datagram; two different ends; the last fragment again,
-        # but shorter and with the flag "more fragments"; an end before a fragment that has arrived.
+        # Contradictions: a fragment behind the end of the datagram; two different ends; the last
+        # fragment again, but shorter and with the flag "more fragments"; an end before a fragment
+        # that has arrived.
         ([END, FragmentRange(1704, 1800, True)], FragmentRefusal.OVERLAP),
         ([END, FragmentRange(1600, 1708, False)], FragmentRefusal.OVERLAP),
         ([END, FragmentRange(1600, 1696, True)], FragmentRefusal.OVERLAP),

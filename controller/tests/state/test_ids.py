@@ -73,7 +73,7 @@ def test_an_id_in_use_is_not_reserved() -> None:
 def test_no_id_has_two_meanings(steps: list[tuple[str, int]]) -> None:
     pool = IdPool("next-hop", limit=5)
     taken: list[int] = []
-    held: list[int] = []  # released ids that are still in the switch
+    held: list[int] = []  # ids that are released but still in the switch
     for step, which in steps:
         if step == "take":
             try:

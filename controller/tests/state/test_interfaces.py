@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the router's layer-3 interfaces: whether they admit packets, own addresses, connected
-prefixes, MTU.
-"""
+"""Tests the router's layer-3 interfaces: which of them admit packets, their own addresses,
+connected prefixes and MTU."""
 
 from __future__ import annotations
 

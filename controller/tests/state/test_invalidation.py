@@ -23,9 +23,8 @@ def rules(*names: str) -> list[Rule]:
 
 
 def committed(*lists: list[Rule]) -> list[PolicyList]:
-    """Commits these rules one after the other, all in the same epoch. Returns the list as it was
-    after each commit.
-    """
+    """Commits these lists of rules one after the other, all in the same epoch. Returns the list
+    after each commit."""
     table, states = SpdTable({}), []
     for one in lists:
         commit = table.plan_commit({NAME: one}, lambda _: True)
@@ -65,7 +64,7 @@ def cached_verdict(state: PolicyList, key: FlowKey) -> FlowVerdict | None:
 
 @st.composite
 def edited(draw: st.DrawFn) -> tuple[list[Rule], list[Rule]]:
-    """Draws a list of rules, and the same list after some edits."""
+    """Draws a list of rules, and an edited version of it."""
     one = policies.rules().map(lambda rule: rule._replace(bundle=None))
     before = draw(st.lists(one, max_size=8))
     after = list(before)
@@ -84,7 +83,7 @@ def edited(draw: st.DrawFn) -> tuple[list[Rule], list[Rule]]:
     return before, after
 
 
-@settings(deadline=None)  # the first run is slow, since its caches are cold
+@settings(deadline=None)  # caches are empty in the first run, which is slow
 @given(edited(), st.lists(keys(), min_size=1, max_size=30))
 def test_a_flow_that_is_kept_is_what_a_search_says(
     lists: tuple[list[Rule], list[Rule]], flows: list[FlowKey]

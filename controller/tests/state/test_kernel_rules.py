@@ -154,7 +154,7 @@ def test_transport_mode_may_take_its_addresses_from_the_selector() -> None:
 
 
 def test_an_open_template_for_several_hosts_is_a_trap_of_its_policy() -> None:
-    """Checks the mirror of a policy for several hosts whose template names no addresses: it
+    """Checks a policy for several hosts whose template has no addresses: it becomes a rule that
     protects by a bundle of its own, without SAs.
 
     Libreswan installs such a policy as a trap until it has SAs: a packet that matches it causes an
@@ -243,7 +243,7 @@ def test_among_equals_the_strictest_is_first_and_an_overlap_is_named() -> None:
     that overlaps are reported.
 
     The kernel's order of such policies is not known: an update moves a policy behind the others,
-    but its index stays.
+    but the policy keeps its index.
     """
     bypass = policy(OUT, 1, SITES, priority=20)
     protect = policy(OUT, 2, SITES, TUNNEL, priority=20)
@@ -306,8 +306,9 @@ def test_the_rules_decide_as_the_kernels_search_does(
 ) -> None:
     """Checks the mirrored rules against the kernel's lookup.
 
-    Of all matching policies of a direction, those with the lowest priority value decide, and among
-    these the strictest. If policies with this value differ, a problem must report it.
+    Among the matching policies of a direction, those with the lowest priority value decide, and
+    among these the strictest. If policies with this value differ in action, a problem must report
+    it.
     """
     policies = [
         policy(direction, number, selector, priority=priority, action=int(blocks))

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests how the kernel's states become SAs. Each state is assigned to a bundle, the newest outbound
-state is in use, and unsafe states are refused.
-"""
+state is used, and unsafe states are refused."""
 
 from __future__ import annotations
 
@@ -176,7 +175,7 @@ def naming(spi: int) -> dict[str, tuple[KernelPolicy, ...]]:
 
 
 def test_the_outbound_state_serves_whose_spi_the_policies_name() -> None:
-    """Checks that the outbound state is in use whose SPI the policies name.
+    """Checks that the outbound state in use is the one whose SPI the policies name.
 
     A rekey has three steps: the daemon adds the new SA, changes the policy to name the new SA, and
     deletes the old SA.

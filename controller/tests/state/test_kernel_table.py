@@ -72,7 +72,7 @@ CHANGES = st.lists(
 
 @given(CHANGES)
 def test_events_lead_to_the_best_routes(changes: list[tuple[bool, RouteKey, int, int]]) -> None:
-    """A receiver of the events has for each prefix the route with the lowest metric."""
+    """The events must give a receiver, for each prefix, the route with the lowest metric."""
     table = KernelTable()
     all_routes: dict[tuple[RouteKey, int], Route] = {}
     received: dict[RouteKey, Route] = {}

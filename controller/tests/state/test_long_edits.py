@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that plans which reuse an earlier list equal plans that compute the list anew."""
+"""Tests that a plan that reuses parts of an earlier list equals a plan that computes the whole
+list."""
 
 from __future__ import annotations
 

@@ -74,8 +74,7 @@ def test_routes_of_an_interface_that_goes_and_comes_back() -> None:
     wanted.apply(*(route(text(n), gateway("10.0.1.9", 1)) for n in range(COUNT)))
     assert published(wanted.apply(LinkRemoved(ifindex(1)))) <= MOST + 10
     wanted.take(wanted.fib.publish_moved())
-    # The interface comes back before all routes have moved. The routes that have moved already must
-    # move back.
+    # The interface comes back before all routes have moved. Routes that have moved must move back.
     wanted.apply(link(1), address(1, "10.0.1.1/24"))
     finish(wanted)
     assert {wanted.nexthop(text(n)).l3_if for n in range(COUNT)} == {1}

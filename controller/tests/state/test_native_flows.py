@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that native code records flows like its specification, `state.flow_cache.FlowCache`.
 
-Random operations are applied to both. After each one, both must have returned the same writes in
-the same order, and must hold the same flows in the same order of eviction.
+Random operations are applied to both. After each operation, both must have returned the same writes
+in the same order, and must hold the same flows in the same order of eviction.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class SameCaches(RuleBasedStateMachine):
     @rule(key=keys, verdict=verdicts(st.integers(0, 1)), later=seconds)
     def offer(self, key: FlowKey, verdict: FlowVerdict, later: float) -> None:
         self.now += later
-        # The verdict is nearly always of the current epoch.
+        # Mostly the current epoch.
         of_epoch = verdict._replace(epoch=self.epoch + (verdict.epoch and verdict.rule_id == 2))
         outcome, writes = self.caches[0].offer(key, of_epoch, self.now)
         assert self.caches[1].offer(key, of_epoch, self.now) == (outcome, writes)
@@ -113,7 +113,7 @@ class SameCaches(RuleBasedStateMachine):
 
     @rule(key=keys, verdict=verdicts(st.integers(0, 9)), result=results)
     def answer_again(self, key: FlowKey, verdict: FlowVerdict, result: FlowWriteResult) -> None:
-        """Reports the result of a write of which the cache knows nothing."""
+        """Reports the result of a write that the cache has not requested."""
         if not any(write.key == key for write in self.pending):
             for operation in {write.operation for write in self.pending}:
                 write = FlowWrite(operation, key, verdict)

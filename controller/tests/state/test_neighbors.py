@@ -57,8 +57,8 @@ def test_a_prefix_covers_a_neighbour_or_none(
 def test_routes_that_cover_no_neighbour_look_at_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks that a route whose prefix covers no neighbour causes no work per neighbour.
 
-    Regression: with hundreds of neighbours, a walk over all of them took most of the time of
-    loading a full table.
+    Regression: with hundreds of neighbours, a walk over all of them took most of the time in which
+    a full table was loaded.
     """
     wanted = Desired()
     wanted.apply(link(1), address(1, "10.0.1.1/24"))

@@ -213,7 +213,7 @@ class TestAdoption:
         first = wanted.target("192.0.2.0/24")
         assert first is not None
         wanted.apply(no_route("192.0.2.0/24"))
-        wanted.fib.nexthops._nexthop_ids._next = 0x10000  # all other ids were used once
+        wanted.fib.nexthops._nexthop_ids._next = 0x10000  # as if all other ids had been used once
         wanted.apply(route("192.0.2.0/24", gateway(GW1, 1)))
         assert wanted.target("192.0.2.0/24") is None
         assert wanted.fib.problems["all 65535 next-hop ids are in use"] == 1

@@ -67,7 +67,7 @@ def test_a_connected_route_of_the_daemon_keeps_host_routes(wanted: Desired) -> N
 
 
 class TestChanges:
-    """Tests that a refresh yields the prefixes whose on-link target changed."""
+    """Tests that `refresh_*` yields the prefixes whose on-link target changed."""
 
     PREFIXES = tuple(slot(f"10.0.{n}.0/24") for n in (1, 2, 3))
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that addresses of the host's interfaces become local prefixes, and sources that received
-packets must not have.
-"""
+"""Tests the entities for the addresses of the host's interfaces: local prefixes, and sources that
+received packets must not have."""
 
 from __future__ import annotations
 

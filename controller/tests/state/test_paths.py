@@ -73,7 +73,7 @@ def test_weights_fit_the_selector(wanted: Desired, weights: tuple[int, ...]) -> 
 def test_weights_beyond_the_selector_are_scaled(wanted: Desired) -> None:
     """Checks that weights whose sum exceeds the selector's maximum are scaled.
 
-    A next hop that a route names twice has the sum of its two weights, here up to 511.
+    If a route names a next hop twice, the two weights are added, here up to 511.
     """
     legs = [gateway(f"10.0.1.{n + 2}", 1, 256) for n in range(64)]
     more = [gateway(f"10.0.1.{n + 2}", 1, 255 - n) for n in range(64)]

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests when neighbours are resolved: at once, again with growing delays, and later for
-confirmation.
-"""
+"""Tests when neighbours are resolved: on demand at once, after failures with growing delays, and
+later for confirmation."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class TestNexthopObjects:
         """Checks that a route with both next hops and the id of a next-hop object uses its next
         hops.
 
-        The kernel's messages hold both. The object is then ignored.
+        The kernel's messages contain both.
         """
         legs = (gateway(GW1, 1),)
         spelled = [
@@ -90,8 +90,8 @@ class TestSessions:
             route("203.0.113.0/24", obj=1),
         )
         assert not wanted.apply(FpmSessionOpened("b"))
-        # In the new session, object 1 is another next hop. Routes of the old session must not
-        # follow it.
+        # In the new session, object 1 is another next hop. Routes of the earlier session must not
+        # use it.
         wanted.apply(obj(1, GW2, 2), route("192.0.2.0/24", obj=1))
         assert wanted.nexthop("192.0.2.0/24").l3_if == 2
         assert wanted.nexthop("198.51.100.0/24").l3_if == 1
@@ -113,7 +113,7 @@ class TestSessions:
 class TestMemory:
     """Tests that routes share their attributes.
 
-    In a full table, each attribute that is not shared exists a million times.
+    In a full table, an attribute that routes do not share would be stored a million times.
     """
 
     def test_routes_that_say_the_same_share_all_but_their_prefix(self, wanted: Desired) -> None:
@@ -178,7 +178,7 @@ class TestChanges:
         stages.update(route("198.51.100.0/24", obj=8))
         list(stages.rib.update_object(group(8, 7, 9), stages.changes))
         list(stages.rib.update_object(obj(9, GW2, 2), stages.changes))
-        stages.nexthops._group_ids._next = 0x10000  # all group ids were used once
+        stages.nexthops._group_ids._next = 0x10000  # as if all group ids had been used once
         changed = stages.rib.update_object(obj(7, GW1, 1), stages.changes)
         assert next(changed).slot == slot("192.0.2.0/24")
         with pytest.raises(OutOfIdsError, match="next-hop group"):

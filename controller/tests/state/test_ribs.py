@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the class that presents the RIBs of several routing daemons as one RIB."""
+"""Tests `Ribs`, which presents the RIBs of several routing daemons as one."""
 
 from __future__ import annotations
 

@@ -24,9 +24,7 @@ STEPS = st.lists(st.tuples(st.booleans(), SLOTS), max_size=60)
 
 
 class Order(RouteOrder):
-    """Holds the order of the prefixes in a table. A prefix is added by giving it an on-link
-    target.
-    """
+    """Holds a table and its order. A prefix is added by giving it an on-link target."""
 
     def __init__(self) -> None:
         self.table = new_table()
@@ -110,7 +108,7 @@ def test_prefixes_go_and_come_before_and_behind_a_walk() -> None:
     for n in range(4_000):
         order.discard(slot(n))
     for n in range(100):
-        # The walk is already past the positions of some of these prefixes.
+        # The walk has already passed the positions of some of these prefixes.
         order.add(slot(n, 25))
     rest = [one for block in walk for one in block]
     assert [one for one in rest if one.prefix.length == 24] == [

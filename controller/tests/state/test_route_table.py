@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the native table of routes. Its columns and queues must behave in Python like
-dictionaries.
-"""
+"""Tests the native table of routes. In Python, its columns and queues must behave like
+dictionaries."""
 
 from __future__ import annotations
 

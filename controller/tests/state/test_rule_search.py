@@ -232,11 +232,11 @@ def test_without_its_first_no_fragment_meets_a_laxer_rule_than_with_it(
         assert effects[0] == effects[1]
 
 
-# -- long lists, and lists that follow from others
+# -- long lists, and indexes made from earlier indexes
 
 
 def agrees(index: RuleIndex, rules: Sequence[Rule], packet: Selectors) -> None:
-    """Checks every answer of an index about a packet against the search rule by rule."""
+    """Compares all answers of an index about a packet with those of the search rule by rule."""
     assert index.first_match(packet) == first_match(rules, packet)
     later = _later(packet)
     if len(packet.source) == 16:
@@ -276,7 +276,7 @@ def test_an_index_that_follows_from_another_agrees_with_the_search(
         rules = [*rules[:start], *added, *rules[start + deleted :]]
         index = RuleIndex(rules, index)
         versions.append((index, rules))
-    for known, of_version in versions:  # earlier indexes must not have changed
+    for known, of_version in versions:  # the earlier indexes must be unchanged
         for packet in packets:
             agrees(known, of_version, packet)
 
@@ -293,7 +293,7 @@ def random_range(chance: random.Random, size: int) -> AddressRange:
 
 
 def random_rule(chance: random.Random, name: str) -> Rule:
-    """Returns a rule of a kind that long lists have, or rarely one with many values."""
+    """Returns a rule as long lists have it, or rarely a rule with many values."""
     size = chance.choice((4, 4, 16))
     many = chance.random() < 0.02
 
@@ -320,7 +320,7 @@ def random_rule(chance: random.Random, name: str) -> Rule:
 
 
 def packet_of(chance: random.Random, rule: Rule) -> Selectors:
-    """Returns a packet with the addresses of a rule."""
+    """Returns a packet whose addresses match a rule."""
     size = 16 if chance.random() < 0.3 else 4
 
     def address(ranges: Sequence[AddressRange] | None) -> bytes:

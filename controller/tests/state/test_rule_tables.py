@@ -69,7 +69,7 @@ def listed(*rules: Rule) -> PolicyList:
 def matches_of(*rules: Rule, room: Room = AMPLE) -> list[RuleMatch]:
     """Returns the matches of the entries that the rules have, without those of the final discard.
 
-    A default of the kernel ends the list.
+    For this, a default of the kernel ends the list.
     """
     compiled = compile_list(listed(*rules, DISCARD._replace(is_default=True)), room)
     assert compiled.rules == len(rules)
@@ -164,7 +164,7 @@ def check(
         is_unmatched_error = at is None and is_icmp_error(packet)
         if found is None:
             assert not compiled.is_complete
-            # The rules that the entries cover do not decide about the packet.
+            # The packet misses all entries, so the rules that they cover must not match it.
             assert at is None or at >= compiled.rules
         elif found is LEAVE_TO_CPU:
             decisive = state.rules[: None if at is None else at + 1]
@@ -264,7 +264,7 @@ def test_addresses_limit_the_family(
         ([between("10.0.0.0", "10.0.0.4")], ["10.0.0.0/30", "10.0.0.4/32"]),
         ([between("0.0.0.0", "127.255.255.255")], ["0.0.0.0/1"]),
         ([between("255.255.255.254", "255.255.255.255")], ["255.255.255.254/31"]),
-        # Ranges that touch or overlap are one range.
+        # Ranges that touch or overlap are merged.
         ([between("10.0.0.2", "10.0.0.3"), between("10.0.0.0", "10.0.0.1")], ["10.0.0.0/30"]),
         ([between("10.0.0.0", "10.0.0.2"), between("10.0.0.1", "10.0.0.3")], ["10.0.0.0/30"]),
         ([between("10.0.0.9", "10.0.0.9"), between("10.0.0.9", "10.0.0.9")], ["10.0.0.9/32"]),
@@ -285,7 +285,7 @@ def test_the_longest_expansion_of_a_range() -> None:
 
 
 def test_a_selector_that_accepts_every_value_is_no_selector() -> None:
-    """P4Runtime has no ternary match without bits, and no range match with all values."""
+    """P4Runtime permits no ternary match with an empty mask, and no range match of all values."""
     rule = BYPASS._replace(
         source=net("0.0.0.0/0"),
         destination=(between("0.0.0.0", "9.255.255.255"), between("10.0.0.0", "255.255.255.255")),
@@ -400,7 +400,7 @@ def test_only_discards_are_audited() -> None:
 
 
 def test_a_rule_that_is_left_to_the_cpu_keeps_its_place() -> None:
-    """A later rule must not decide about its packets."""
+    """The entry must be at the rule's position, so that no later rule decides about its packets."""
     audited = DISCARD._replace(audit=True, destination=net("10.0.0.0/24"))
     lookup = Lookup(compile_list(listed(audited, BYPASS), AMPLE))
     key = FlowKey(parse_address("10.9.0.1"), parse_address("10.0.0.1"), TCP, 1, 80)
@@ -513,7 +513,7 @@ def test_the_final_discard_follows_the_rules() -> None:
 
 
 def test_the_final_discard_leaves_exactly_the_icmp_errors_to_the_cpu() -> None:
-    """The types are those whose quote `wire.selectors` reads, in both families."""
+    """The ICMP types are those for which `wire.selectors` reads the quote, in both families."""
     state = listed()
     lookup = Lookup(compile_list(state, AMPLE))
     final = RuleVerdict(state.final_id, Action.DISCARD, 0)
@@ -579,7 +579,8 @@ def plain_rule(rule: Rule) -> Rule:
 
 
 def any_rules() -> SearchStrategy[list[Rule]]:
-    """Draws rules like `policies.rules`, also of PROTECT, with audit, and defaults at the end."""
+    """Draws rules like `policies.rules`. Some protect, some have `audit`, and defaults end the
+    list."""
 
     def vary(rule: Rule, kind: int) -> Rule:
         if kind == 0:
@@ -592,7 +593,7 @@ def any_rules() -> SearchStrategy[list[Rule]]:
 
 
 def plain_rules() -> SearchStrategy[list[Rule]]:
-    """Draws rules that the entries describe exactly."""
+    """Draws rules that entries can describe exactly."""
 
     def known(rule: Rule) -> Rule:
         if has_any_protocol_and_opaque(rule):
@@ -725,7 +726,7 @@ LARGEST = {GRE: 0, MOBILITY: 0xFF}
 
 
 def neighbours(address: bytes) -> Iterator[bytes]:
-    """Yields an address, the one before and the one after."""
+    """Yields an address and the addresses next to it."""
     number, bits = int.from_bytes(address, "big"), len(address) * 8
     for step in STEPS:
         yield ((number + step) % (1 << bits)).to_bytes(len(address), "big")
@@ -740,7 +741,7 @@ def test_packets_at_the_edges_of_the_rules(seed: int, has_prefixes_only: bool) -
     long = not has_prefixes_only
     compiled = check(state, AMPLE, packets, has_long_rules=long)
     assert compiled.is_complete
-    # The packets meet several rules, and the entries decide about most of them.
+    # The test must be meaningful: several rules match, and entries decide about most packets.
     assert len({searched(state, key).rule for key in packets}) > 2
     lookup = Lookup(compiled)
     assert sum(isinstance(lookup.of(key), RuleVerdict) for key in packets) > len(packets) / 2

@@ -421,7 +421,7 @@ def test_across_boots_the_wall_clock_counts_and_may_be_put_right() -> None:
     world.table.set_wanted([timed, IN])
     world.up(1)
     world.settle()
-    for wall in (10.0, 5000.0):  # one clock was reset, the other is ahead
+    for wall in (10.0, 5000.0):  # a wall clock that was reset, and one that is ahead
         world.clocks = Clocks(wall, "next boot", 1.0)
         assert world.table.review_lifetimes() == ([], [timed], [])
         assert world.outbound() is None

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests what a commit plans: which lists change, which rules keep their numbers, and that no number
-is given to two rules.
-"""
+"""Tests the plan of a commit: which lists change, which rules keep their numbers, and that no
+number is given to two rules."""
 
 from __future__ import annotations
 
@@ -77,7 +76,7 @@ def test_every_list_has_a_number_for_its_own_final_discard() -> None:
     assert [state.final_id for state in spd.lists.values()] == [3, 5]
     assert not {3, 5} & {one for state in spd.lists.values() for one in state.rule_ids}
     commit(spd, DNS)
-    # The number stays, so the hit counter of the final discard is not reset.
+    # The final discard keeps its number, so its hit counter is not reset.
     assert spd.lists[1].final_id == 3
 
 
@@ -119,11 +118,11 @@ def test_unchanged_rules_keep_their_ids_and_others_get_unused_ones() -> None:
 def test_audit_is_part_of_a_rule_and_changes_no_other_rules_fingerprint() -> None:
     ports = (NumberRange(80, 80),)
     web = WEB._replace(destination_port=ports, icmp=OPAQUE)
-    # This fingerprint is from a version in which rules had no key `audit`. It must not change: by
-    # the fingerprint, rules on disk are found again and keep their numbers.
+    # This fingerprint is from a version in which rules had no key `audit`. It must not change,
+    # because rules on disk are found by their fingerprint, and so keep their numbers.
     assert fingerprint(web) == "a1f683ffca6b9c75ad878e26a906f33c"
     assert fingerprint(REST._replace(audit=True)) != fingerprint(REST)
-    # This one is from a version in which rules had no mobility types.
+    # This fingerprint is from a version in which rules had no mobility types.
     rejecting = web._replace(action=Action.DISCARD, bundle=None, reject=True, scope=Scope.OWN)
     assert fingerprint(rejecting) == "56cc04f5b5827a0e0aad3aeecfc3bc64"
     assert fingerprint(WEB._replace(mobility_type=OPAQUE)) != fingerprint(WEB)
@@ -201,12 +200,12 @@ def test_a_restart_with_other_rules_bumps_and_keeps_the_ids_of_rules_that_stayed
 @pytest.mark.parametrize(
     ("found", "expected"),
     [
-        ({2: ListVersion(1, 1)}, ListVersion(2, 2)),  # the switch has lost the list
+        ({2: ListVersion(1, 1)}, ListVersion(2, 2)),  # list 1 is missing in the switch
         ({1: ListVersion(1, 2), 2: ListVersion(1, 1)}, ListVersion(2, 3)),
         (
             {1: ListVersion(9, 1), 2: ListVersion(1, 1)},
             ListVersion(10, 2),
-        ),  # the record on disk is older than the switch
+        ),  # the record on disk is older than the list in the switch
     ],
 )
 def test_a_restart_that_finds_other_numbers_bumps_above_all(

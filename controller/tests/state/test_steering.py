@@ -11,7 +11,7 @@ from sluice.state.steering import NEVER_ROUTED, SteeredPrefixes, Verdict
 
 
 class Receiver:
-    """Applies the changes like the tables of the steering programs, and looks addresses up."""
+    """Applies the changes as the tables of the steering programs do, and looks addresses up."""
 
     def __init__(self) -> None:
         self.prefixes = SteeredPrefixes()
@@ -78,7 +78,7 @@ def test_route_that_becomes_usable() -> None:
 
 
 def test_local_prefix_comes_before_more_specific_routes() -> None:
-    """The kernel looks its local table up first."""
+    """The kernel looks up its local table first, so its prefixes win."""
     steered = Receiver()
     steered.local("10.1.0.0/16")
     steered.route("10.0.0.0/8", usable=False)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests which entries of an earlier controller are withdrawn at a start: only those that differ
-from the desired ones, and without which packets are dropped.
-"""
+"""Tests which entries of an earlier controller are withdrawn at a start: those that differ from the
+desired ones, if the switch drops packets without them."""
 
 from __future__ import annotations
 
@@ -133,7 +132,7 @@ def test_next_hops_of_an_interface_that_is_not_let_in_are_retired() -> None:
     """Checks that next hops of an interface are retired if the switch admits no packets at that
     interface.
 
-    Only the entry that admits packets says in which VRF the interface was. So no packet may leave
+    Only the entry that admits packets shows in which VRF the interface was. So no packet may leave
     by the interface either: new routes could lead to it before the new lists are in force.
     """
     closed = plan_closing(held((EntityKind.L3_INTERFACE, Attachment(2, 0), None)), WANTED)

@@ -56,8 +56,8 @@ def macs(wanted: Desired, l3_if: int = 1) -> set[bytes]:
 def is_own(wanted: Desired, text: str) -> bool:
     """Returns whether the switch treats an address as this router's own.
 
-    Packets to such an address go to the host, and received packets must not have it as their
-    source.
+    For an own address, the switch delivers packets to the host, and drops received packets with
+    this source.
     """
     length = 128 if ":" in text else 32
     local = wanted.entities.get((EntityKind.LOCAL_PREFIX, slot(f"{text}/{length}")))
@@ -128,7 +128,7 @@ def test_a_backups_master_is_a_neighbour_like_others(master: Desired) -> None:
 
 def test_all_may_come_before_the_tap(wanted: Desired) -> None:
     wanted.apply(macvlan(on=ifindex(3)), add_addresses(VRRP4, "10.0.3.254/24"))
-    assert is_own(wanted, "10.0.3.254")  # it is an address of some interface of the host
+    assert is_own(wanted, "10.0.3.254")  # any interface's address is an own address
     assert macs(wanted, 3) == {SPECS[2].mac}
     wanted.apply(link(3))
     assert macs(wanted, 3) == {SPECS[2].mac, VMAC4}

@@ -57,8 +57,8 @@ class Vrfs(Desired):
             self.apply(link(n), address(n, f"10.0.1.{n}/24"))
 
     def leads_to(self, vrf: int, prefix: str) -> int | str | None:
-        """Returns the layer-3 interface of a route's next hop. If the target is no next hop,
-        returns the target's kind.
+        """Returns the layer-3 interface of a route's next hop. For other targets, returns the type
+        of the target.
 
         Returns None if there is no route.
         """
@@ -103,7 +103,7 @@ def test_the_kernels_vrf_device_says_where_other_interfaces_addresses_count() ->
     wanted = Vrfs()
     dummy = LinkChanged(60, "dummy", True, True, 1500, bytes(6), master=50)
     wanted.apply(dummy, held(60, "192.0.2.6/32"))
-    # The controller has not seen the master yet, so it may be a bridge and not a VRF device.
+    # The controller has not seen the master yet, which may be a bridge instead of a VRF device.
     assert local_in(wanted, "192.0.2.6/32") == [0]
     wanted.apply(vrf_device(100), held(50, "192.0.2.5/32"))
     for own in ("192.0.2.5/32", "192.0.2.6/32"):
@@ -130,7 +130,7 @@ def test_the_address_of_an_interface_of_ours_counts_in_its_configured_vrf() -> N
 def test_each_vrf_has_its_own_connected_prefix() -> None:
     wanted = Vrfs()
     assert wanted.everywhere(SHARED) == [1, 2, 3]
-    for n in (2, 3):  # zebra takes a VRF's connected route for one of the main table
+    for n in (2, 3):  # zebra announces a VRF's connected route as a route of the main table
         wanted.apply(route(SHARED, connected(n)))
         assert wanted.everywhere(SHARED) == [1, 2, 3]
     assert sum(wanted.fib.problems.values()) == 2
@@ -203,7 +203,7 @@ def test_where_the_configuration_says_so_routes_lead_into_another_vrf() -> None:
 class TestNamespaces:
     """Tests a VRF with its own network namespace (red).
 
-    The namespace numbers its interfaces and next-hop objects itself.
+    The namespace has its own numbers of interfaces and next-hop objects.
     """
 
     @staticmethod

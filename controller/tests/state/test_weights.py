@@ -56,7 +56,7 @@ def test_no_other_weights_are_nearer(size: int) -> None:
 def test_large_groups_are_off_by_little() -> None:
     """Checks that the error of large groups is small.
 
-    A next hop that a route names twice has the sum of its two weights, here up to 511.
+    If a route names a next hop twice, the two weights are added, here up to 511.
     """
     weights = list(range(448, 512))
     scaled = scale(weights, 64 * 256)

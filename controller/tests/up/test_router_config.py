@@ -37,7 +37,7 @@ def test_interfaces_are_the_kernels(tmp_path: Path) -> None:
         ("eth1.7", 2, 1, 7, 1400),
     ]
     assert config.is_taken_over
-    assert names_in(config, OWN_NAMESPACE) == []  # it has no TAPs
+    assert names_in(config, OWN_NAMESPACE) == []  # there are no TAPs
     assert config.policy.spds == ()
     assert str(config.switch.address) == f"unix:{tmp_path}/r-p4rt.sock"
     assert config.api_socket == tmp_path / "r.sock"

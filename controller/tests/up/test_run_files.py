@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the files of a takeover: only a running supervisor counts."""
+"""Tests the files of a takeover: a takeover counts as running only while its supervisor holds the
+lock."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_filter_that_appears_later(host: SteeredHost, steering: Steering) -> Non
 
 
 def test_tcx_program_that_appears_later(host: SteeredHost, steering: Steering) -> None:
-    for program in (steering._entry, steering._silent):  # the plan leaves out the takeover's own
+    for program in (steering._entry, steering._silent):  # one program is the takeover's own
         steering._hook(V1, tc.Hook.INGRESS, program)
     poll_until(host, lambda: host.problems)
     assert "v1: has an ingress or clsact qdisc, or a tcx program" in host.problems[0]

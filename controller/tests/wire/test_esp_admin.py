@@ -56,7 +56,7 @@ def keys() -> KeyMaterial:
 
 
 def told(settings: SaSettings, line: bytes | bytearray) -> dict[str, Any]:
-    """Returns what an engine reports about the SA that this request line has added."""
+    """Returns an engine's report about the SA that this request line has added."""
     spec = json.loads(line)["add"]
     spec = {key: value for key, value in spec.items() if key not in ("key", "integrity_key")}
     spec = {"encapsulated": False, "df": "set", "tfc_pad_to": 0} | spec

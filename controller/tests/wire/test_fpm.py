@@ -145,8 +145,8 @@ def test_a_payload_cut_anywhere_but_between_messages_is_an_error() -> None:
                 events = decode(payload[:length])
             except WireError:
                 continue
-            # zebra puts a DELROUTE and a NEWROUTE into one frame. Cut between the two, the DELROUTE
-            # is a complete payload.
+            # zebra puts a DELROUTE and a NEWROUTE into one frame. If the payload is cut between the
+            # two, the DELROUTE is a complete payload.
             assert len(whole) == 1
             assert isinstance(events[0], RouteDeleted)
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the decoders of what `sluice up` reads of a host. Messages of the real kernel are in
-tests/sources/test_host_survey.py.
-"""
+"""Tests the decoders for the host's state that `sluice up` reads. tests/sources/test_host_survey.py
+tests messages of the real kernel."""
 
 from __future__ import annotations
 
@@ -103,7 +102,7 @@ def route(table: int, form: int, prefix: str, flags: int = 0) -> bytes:
         (route(254, 6, "10.0.0.0/8"), None),
         (route(254, 2, "10.0.0.0/8"), "local_route_in_main"),
         (route(254, 3, "10.0.0.0/8"), "local_route_in_main"),
-        (route(254, 2, "2001:db8::/32", 0x200), None),  # an entry of the cache
+        (route(254, 2, "2001:db8::/32", 0x200), None),  # a cached route, which is ignored
         (route(5, 2, "10.0.0.0/8"), None),
         (route(252, 2, "10.0.0.0/8"), None),
     ],

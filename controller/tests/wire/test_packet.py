@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the fields of packet views. Also tests that no input bytes raise any error but
-WireError.
-"""
+"""Tests the fields of packet views, and that input bytes never raise an error other than
+WireError."""
 
 from __future__ import annotations
 

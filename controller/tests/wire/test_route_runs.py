@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that route messages that are read as a run, by the cache of parsed messages, yield the same
-events as when each is decoded.
-"""
+"""Tests that route messages have the same result whether they are read as a run or decoded one by
+one."""
 
 from __future__ import annotations
 
@@ -15,9 +14,8 @@ from wire.fpm_messages import PAYLOADS, decode, new_route
 
 
 def read(runs: RouteRuns, payloads: list[bytes], limit: int = 1000) -> list[RouteEvent]:
-    """Returns all events. A payload is read as part of a run if the cache knows all of its
-    messages; otherwise the decoder reads it.
-    """
+    """Reads payloads and returns all events. A payload is read as part of a run if the cache knows
+    all its messages; otherwise the decoder reads it."""
     events: list[RouteEvent] = []
     start = 0
     while start < len(payloads):
@@ -37,8 +35,8 @@ def table(*thirds: int, more: bytes = b"") -> list[bytes]:
 def at_the_end(events: list[RouteEvent]) -> dict[RouteKey, Route]:
     """Returns the routes that exist after these events.
 
-    Tests compare these and not the events: for a payload that deletes and adds a route, the decoder
-    yields one event and a run yields two.
+    Tests compare these routes instead of the events, because the number of events may differ: for a
+    payload that deletes and adds a route, the decoder yields one event and a run two.
     """
     found: dict[RouteKey, Route] = {}
     for event in events:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the decoding of rtnetlink's routes and next-hop objects.
 
-The events must have the fields that a FIB needs. Messages that are ignored must be counted.
+The events must have the fields that a FIB needs, and ignored messages must be counted.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def test_a_multipath_route_of_dead_legs_is_unreachable() -> None:
 def test_objects() -> None:
     identity = {NHA_ID: U32.pack(42)}
     by_gateway = {NHA_GATEWAY: GATEWAY, NHA_OIF: I32.pack(7)}
-    # 77 is in a field that the kernel does not initialise, so it must be ignored.
+    # The value 77 is in a field that the kernel does not initialise. It must be ignored.
     group = NEXTHOP_GRP.pack(1, 0, 0, 0) + NEXTHOP_GRP.pack(2, 255, 77, 0)
     blackhole = NexthopSpec(None, None, 1, NexthopKind.BLACKHOLE)
     for attributes, expected in (

@@ -269,8 +269,8 @@ def test_a_fragment_header_counts_as_one_of_them(behind: int) -> None:
     [
         (b"\x94\x04\0\0", True),
         (NO_OPERATION * 8, True),
-        (NO_OPERATION * 9 + b"\0\0\0", True),  # ten no-operations, or nine and an end
-        (NO_OPERATION * 10 + b"\0\0", False),  # the end would be the eleventh option
+        (NO_OPERATION * 9 + b"\0\0\0", True),  # nine options, then the end
+        (NO_OPERATION * 10 + b"\0\0", False),  # ten options, then the end
         (NO_OPERATION * 12, False),
         (NO_OPERATION * 8 + b"\x94\x04\0\0", True),
         (NO_OPERATION * 10 + b"\x94\x06" + bytes(4), False),

@@ -215,7 +215,7 @@ def state_attributes(state: KernelState) -> bytes:
     if state.aead is not None:
         found += attribute(18, algorithm(state.aead, with_icv=True))
     if state.integrity is not None:
-        # The kernel sends both forms of the algorithm.
+        # The kernel sends both attributes.
         plain = state.integrity._replace(icv_bits=0)
         found += attribute(1, algorithm(plain, with_icv=False))
         found += attribute(20, algorithm(state.integrity, with_icv=True))

@@ -28,7 +28,7 @@ The commands ``spd check``, ``spd diff`` and ``spd commit`` have ``files``: a li
 ``flow-cache clear`` apply to the SPD in ``spd``, or to all SPDs if the request has no ``spd``.
 They answer as ``show flow-cache`` does.
 
-`views` and `requests` make the data, and `rows` makes long lists in slices. `server` and `client`
+`views` and `requests` make the data. `rows` makes long lists in slices. `server` and `client`
 exchange the data over the socket. Addresses, prefixes and MAC addresses are text in the usual
-notation; times are in seconds.
+notation. Times are in seconds.
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Resets the counts that `show` displays, for `sluice clear counters`.
 
-The counters themselves are not reset, since Prometheus metrics must not decrease. Instead, each
+The counters themselves are not reset, because Prometheus metrics must not decrease. Instead, each
 view subtracts the values that the counters had at the last clearing. Pure.
 """
 

@@ -25,7 +25,7 @@ class DaemonAbsentError(Exception):
 
 
 class RequestError(Exception):
-    """Raised when the daemon refused the request, or when the daemon's answer is invalid."""
+    """Raised when the daemon refused the request, or when its answer is invalid."""
 
 
 def ask(path: Path, request: dict[str, Any]) -> Any:
@@ -55,7 +55,7 @@ def answer(path: Path, request: dict[str, Any], timeout: float = TIMEOUT) -> dic
             connection.settimeout(timeout)
             connection.connect(str(path))
             # The server may refuse a request and close the connection before the whole request is
-            # sent. The refusal is read below.
+            # sent. The answer then has the reason, so go on and read it.
             with suppress(BrokenPipeError, ConnectionResetError):
                 connection.sendall(line)
             found = json.loads(_line(connection))

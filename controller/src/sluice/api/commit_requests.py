@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handles the API's requests that change rules, and the request that lists earlier commits.
+"""Handles the API's requests that change rules, and the request for the list of earlier commits.
 
-A request changes all rules of an SPD (`spd commit`) or a single rule (`spd add`, `spd delete`,
-`spd move`), or restores the rules of an earlier commit (`spd rollback`). `policy.enforcement`
-commits each change. Depends on rule_texts and controller.
+A request changes all rules of an SPD (`spd commit`) or a single rule (`spd add`, `spd delete`, `spd
+move`), or restores the rules of an earlier commit (`spd rollback`). `policy.enforcement` commits
+each change. Depends on rule_texts and controller.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class CommitRequests:
     async def _add(self, request: dict[str, Any]) -> dict[str, Any]:
         spd, direction = self._list(request)
         bundles = self._controller.config.policy.bundle_names(spd)
-        # Run in a thread: parsing a long rule would block the event loop and delay packets.
+        # Parsed in a thread. Otherwise parsing a long rule would block the event loop and delay
+        # packets.
         rule = await asyncio.to_thread(
             parse_rule, _rule_text(request), "the rule", direction, bundles
         )
@@ -114,10 +115,11 @@ class CommitRequests:
         texts: Mapping[str, SpdText],
     ) -> dict[str, Any]:
         """Calls `commit`, which changes these SPDs. Returns the API's answer: changed lists,
-        duration, warnings.
+        duration and warnings.
 
-        The warnings are about `texts`, which are read after the commit. It lacks long lists of
-        which a single rule has changed, since an analysis would take much longer than the change.
+        The warnings are about `texts`, which are read after the commit. If a single rule of a long
+        list has changed, the list is not among them, because its analysis would take much longer
+        than the change.
         """
         checker = self._texts.checker()
         start = asyncio.get_running_loop().time()
@@ -158,7 +160,7 @@ class CommitRequests:
         return self._policy.checked_spd_name(str(request.get("spd"))).name, direction
 
     async def _progress(self, _: dict[str, Any]) -> dict[str, Any] | None:
-        """Returns how far the latest change of rules is, or None if no rules are being changed."""
+        """Returns the progress of the change of rules that is running, or None if there is none."""
         now = self._policy.steps.now
         return None if now is None else now._asdict()
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers `explain`: tells how the router treats one packet, and the reasons.
+"""Answers `explain`: shows how the router treats one packet, and why.
 
-The module obtains two accounts of the packet's processing and compares them. The model's account
-is computed from the controller's state (`explain_model`). The switch's account comes from dry runs
-in the switch (`explain_switch`). Only sluice-switch supports dry runs. With other targets, and
-while no switch is connected, the answer has the model's account alone.
+Two accounts of the packet's processing are made and compared. The model's account is computed from
+the controller's state (`explain_model`). The switch's account comes from dry runs in the switch
+(`explain_switch`). Only sluice-switch supports dry runs. With other targets, and while no switch is
+connected, the answer has only the model's account.
 
 Depends on controller and packet_text.
 """

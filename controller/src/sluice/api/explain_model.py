@@ -2,8 +2,8 @@
 """Computes from the controller's state what the router does with a packet, for `explain`.
 
 Tests the rules one by one in their order (`state.rule_search.matches`), without the search index.
-So an error in the index would be noticed. What the router does beyond the first match, with ICMP
-errors and fragments, comes from `policy.decisions`. Depends on controller and route_lookup.
+So an error in the index would be noticed. Special treatment of ICMP errors and fragments comes from
+`policy.decisions`, as for real packets. Depends on controller and route_lookup.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Question(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Names what finally happens to a packet.
+    """Describes what finally happens to a packet.
 
     `result` is `forwarded`, `protected`, `to this router`, `to the controller`, `dropped` or
     `unknown`. `reason` is a drop or punt reason, or a detail of the result: an output port, a
@@ -60,10 +60,10 @@ class Outcome(NamedTuple):
 class ListAccount(NamedTuple):
     """Holds the result of searching one list for a packet.
 
-    `matching` has the list indexes of the first matching rules, `total` is the number of all
-    matching rules. `verdict` is None if the list alone does not decide; `note` then has the reason.
-    With a verdict, `note` says why it is not that of the first matching rule.
-    `cache` describes the packet's flow in the controller's record of the switch's flow cache.
+    `matching` has the list indexes of the first matching rules. `total` is the number of all
+    matching rules. `verdict` is None if the list alone does not decide, and `note` then has the
+    reason. With a verdict, `note` explains why it differs from the verdict of the first matching
+    rule. `cache` describes the packet's flow in the controller's record of the switch's flow cache.
     """
 
     state: PolicyList
@@ -134,7 +134,7 @@ class ModelExplainer:
             first = [*islice(found, SHOWN_MATCHES)]
             return first, len(first) + sum(1 for _ in found)
 
-        # Run in a thread: the search of a long list would block the event loop.
+        # Searched in a thread. Otherwise the search of a long list would block the event loop.
         matching, total = await asyncio.to_thread(search)
         verdict, note = self._judge(state, question, seen, matching)
         return ListAccount(state, matching, total, verdict, note, self._cache(state, seen))
@@ -168,7 +168,7 @@ class ModelExplainer:
     def _decide(
         self, state: PolicyList, question: Question, seen: SeenPacket, matching: list[int]
     ) -> Decision | None:
-        """Decides as the router does with the same packet. Raises WireError."""
+        """Decides about the packet as for a real packet. Raises WireError."""
         decisions = self._controller.first_packets.decisions
         if seen.fragment is None:
             at = matching[0] if matching else None
@@ -229,7 +229,7 @@ class ModelExplainer:
             return Outcome("forwarded")
         return Outcome("dropped", "OUTBOUND_DISCARD")
 
-    # -- for the answer
+    # -- conversion to the API's answer
 
     def bundle_name(self, number: int) -> str | None:
         """Returns the name of a bundle, or None for number 0, which means no bundle."""
@@ -280,9 +280,9 @@ def interface_named(controller: Controller, name: Any) -> InterfaceConfig:
 
 
 def _after_inbound(question: Question, inbound: ListAccount | None) -> Outcome | None:
-    """Returns the outcome if the inbound list or local delivery decides it.
+    """Returns the outcome if the inbound list or local delivery ends the packet's processing.
 
-    Returns None if the packet is routed next.
+    Otherwise returns None: the packet is routed next.
     """
     if inbound is not None:
         if inbound.verdict is None:
@@ -297,8 +297,8 @@ def _after_inbound(question: Question, inbound: ListAccount | None) -> Outcome |
 
 
 def _positions(state: PolicyList) -> list[int | None]:
-    """Returns each rule's position among the operator's rules, or None for a rule that the
-    controller has made."""
+    """Returns each rule's position among the operator's rules. The position is None for a rule that
+    the controller has made."""
     positions: list[int | None] = []
     last = 0
     for rule in state.rules:

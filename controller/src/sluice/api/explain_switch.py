@@ -43,7 +43,8 @@ class Ingress(NamedTuple):
 class SwitchAccount(NamedTuple):
     """Holds the dry runs of a packet, in order.
 
-    `asked` has the directions of the lists whose verdict the switch asked the controller for.
+    `asked` has the directions of the lists for which the switch would punt the packet to get a
+    verdict.
     """
 
     runs: list[SwitchPath]
@@ -57,7 +58,8 @@ class SwitchAccount(NamedTuple):
     def list_pass(self, direction: Direction) -> ListPass | None:
         """Returns the packet's first lookup in the list of a direction, or None if there was none.
 
-        In later dry runs, the packet carries the controller's verdict.
+        Only the first run with this lookup counts: in later dry runs, the packet carries the
+        controller's verdict.
         """
         passes = (run.lists.get(direction) for run in self.runs)
         return next((one for one in passes if one is not None), None)
@@ -81,7 +83,7 @@ class SwitchRunner:
     async def run_own(self, frame: bytes, vrf: int, judge: Judge) -> SwitchAccount | None:
         """Traces an IP packet that this router sends, in the form of `wire.packet.local_frame`.
 
-        Returns and raises the same as `run`.
+        Returns None and raises the same errors as `run`.
         """
         metadata = self._packets.local_origin(egress_l3_if=0, vrf=vrf)
         first = self._packets.to_bytes(metadata) + frame
@@ -119,9 +121,9 @@ class SwitchRunner:
         return account
 
     def _asks_for(self, path: SwitchPath) -> Direction | None:
-        """Returns the direction of the list whose verdict the switch asks the controller for.
+        """Returns the direction of the list for which the switch punts the packet to get a verdict.
 
-        Returns None if the switch does not ask for a verdict.
+        Returns None if the switch does not punt the packet for a verdict.
         """
         reasons = [self._packets.reasons.get(number) for number in path.punt_reasons]
         reason = next((one for one in reasons if one in _LIST_PUNTS), None)

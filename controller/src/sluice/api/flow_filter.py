@@ -2,7 +2,7 @@
 """Reads the filters of a `show flows` request, and applies them to recorded flows.
 
 `FlowFilter.of` reads the keys of a request. `selected` returns the flows of a slice that pass all
-filters. Without I/O. Depends on model, policy.model and state.flow_cache.
+filters. No I/O. Depends on model, policy.model and state.flow_cache.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _TYPED_PROTOCOLS = ICMP_PROTOCOLS | MOBILITY_PROTOCOLS
 class FlowFilter:
     """Selects flows. An attribute that is None selects all flows.
 
-    `tests` are the filters that need a flow only. `rule` is the name of a rule of a current flow.
+    `tests` are the filters that look only at the flow itself. `rule` is the name of a rule; only
+    current flows have one.
     """
 
     direction: Direction | None = None
@@ -77,7 +78,8 @@ class FlowFilter:
     def selected(
         self, flows: list[RankedFlow], epoch: int, names: Mapping[int, str]
     ) -> list[RankedFlow]:
-        """Returns the flows that pass. `epoch` and `names` are the list's, by rule id."""
+        """Returns the flows that pass. `epoch` is the list's epoch. `names` has the names of its
+        rules by rule id."""
         for test in self.tests:
             flows = [one for one in flows if test(one.key, one.verdict)]
         if self.stale is not None:

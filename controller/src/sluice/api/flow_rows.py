@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the rows of flows: a recorded flow with its verdict, as plain data.
 
-Also holds the rules' names of a list whose flows are shown (`ShownList`). Depends on controller.
+`ShownList` also holds the names of a list's rules for its flows. Depends on controller.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sluice.state.spd import FINAL_DISCARD, PolicyList
 class ShownList:
     """Holds a list, the cache of its flows, and the names of its rules by id.
 
-    `refresh` follows commits. Await it before each slice of flows.
+    Await `refresh` before each slice of flows, because a commit may have changed the rules.
     """
 
     def __init__(self, controller: Controller, state: PolicyList, cache: NativeFlowCache) -> None:
@@ -38,7 +38,7 @@ class ShownList:
         return self.state.version.epoch
 
     async def refresh(self) -> None:
-        """Makes state and names those of the rules in force."""
+        """Updates the list and the names to the rules in force."""
         in_force = self._controller.policy.table.lists
         state = in_force.get(self.state.list_id, self.state)
         while not self.names or state is not self.state:

@@ -44,9 +44,9 @@ async def scanned(
 ) -> AsyncGenerator[list[RankedFlow], None]:
     """Yields the flows of a list that pass a filter, in no particular order.
 
-    Each slice of flows searched gives one slice of results, which may be empty. A flow is searched
-    as it is at that time. Flows that are added meanwhile are missed. The keys are copied in one
-    step, which takes about 20 ms for a million flows.
+    Yields one list for each slice of flows searched; it may be empty. A flow is tested in its state
+    at that time. Flows that are added during the search are missed. All keys are copied at the
+    start in one step, which takes about 20 ms for a million flows.
     """
     for part in sliced(shown.cache.keys(), SCANNED):
         await shown.refresh()
@@ -128,8 +128,8 @@ class _Sum:
 class FlowSurvey:
     """Measures the flows of some lists that pass a filter.
 
-    `seconds` is the time between two reads of a flow's counters, for rates. None: there is one
-    read, and no rate.
+    `seconds` is the time between two reads of a flow's counters, from which rates follow. None: the
+    counters are read once, and there are no rates.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class FlowSurvey:
                 sums.setdefault(value_of(one.shown, one.flow), _Sum()).add(one)
             yield []
         best: Largest[tuple[Any, _Sum]] = Largest(number)
-        while sums:  # removed in slices, since to free them at once would block the event loop
+        while sums:  # Removed in slices: to free them at once would block the event loop.
             for _ in range(min(SCANNED, len(sums))):
                 value, total = sums.popitem()
                 best.add(self._rank(total), (value, total))
@@ -197,7 +197,7 @@ class FlowSurvey:
     # -- measuring
 
     async def _measured(self) -> AsyncGenerator[list[_Measured], None]:
-        """Yields the flows found, each once, with their counters."""
+        """Yields each flow found once, with its counters."""
         first: deque[_Reading] = deque()
         held = 0
         async for shown, keys in self._found():
@@ -228,7 +228,8 @@ class FlowSurvey:
                     await self._turn()
 
     async def _read(self, shown: ShownList, keys: list[FlowKey]) -> _Reading:
-        """Reads the counters of flows. Leaves out flows that are gone, or pass no longer."""
+        """Reads the counters of flows. Leaves out flows that are gone or no longer pass the
+        filter."""
         counts = await self._counters.read([shown.slot(key) for key in keys])
         if counts is None:
             raise BadRequestError(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the view `flows`: the flows in the switch that pass filters, the largest of them, or sums.
 
-The controller's record is searched; only counters are read from the switch. Both is done in slices.
-`views` uses this module. Depends on controller, flow_filter and flow_survey.
+The controller's record is searched, and only counters are read from the switch. Both are done in
+slices. `views` uses this module. Depends on controller, flow_filter and flow_survey.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SECONDS = (0.1, 30.0)
 
 @dataclass(frozen=True)
 class _Order:
-    """Holds which flows or sums a request wants, and how many of them."""
+    """Holds the request: which flows or sums are wanted, and how many."""
 
     limit: int
     top: int | None
@@ -72,7 +72,8 @@ def _seconds(value: object) -> float:
 
 
 def _why_uncached(policy: Policy, state: PolicyList) -> str:
-    """Returns why the flow cache has no flows of a list, or few. Returns "" if it has all flows."""
+    """Returns the reason why the flow cache has no flows of a list, or few. Returns "" if it has
+    all flows."""
     if policy.spds[state.spd].mode is LookupMode.RULES:
         return "no flow cache (mode: rules)"
     if not policy.is_cache_on(state.spd):
@@ -177,7 +178,8 @@ class FlowView:
     async def _shown(
         self, shown: ShownList, keys: list[FlowKey], only: FlowFilter
     ) -> list[dict[str, Any]]:
-        """Returns the rows of flows. Leaves out flows that are gone, or pass no longer."""
+        """Returns the rows of flows. Leaves out flows that are gone or no longer pass the
+        filter."""
         counts = await self._counters.read([shown.slot(key) for key in keys])
         await shown.refresh()
         rows = []

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists the router's current problems as sentences for people.
 
-A problem is a condition that keeps the router from fulfilling its configuration now. Past events,
-such as repairs, are no problems; other modules count them. Depends on controller and its parts.
+A problem is a condition that now keeps the router from doing what its configuration says. Past
+events, such as repairs, are not problems; other modules count them. Depends on controller and its
+parts.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ T = TypeVar("T")
 
 
 class Largest(Generic[T]):
-    """Keeps the `limit` items of largest rank. Of equal ranks, the first added is the largest."""
+    """Keeps the `limit` items of largest rank. Among items of equal rank, one that was added
+    earlier counts as larger."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -31,7 +32,7 @@ class Largest(Generic[T]):
 
     async def slices(self, turn: WaitForTurn) -> AsyncGenerator[list[T], None]:
         """Yields the items in slices, the largest first, and forgets them. Awaits `turn` between
-        slices of work."""
+        slices."""
         items: list[T] = []  # smallest first
         while self._heap:
             for _ in range(min(SLICE, len(self._heap))):

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Defines the limits of the local API. The server enforces them, the client names them in errors.
 
-Imports only the standard library, so that the `sluice` command, which imports this module, starts
-fast.
+Imports only the standard library. The `sluice` command imports this module and must start fast.
 """
 
 from __future__ import annotations

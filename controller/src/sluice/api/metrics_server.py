@@ -86,7 +86,7 @@ class MetricsServer:
                 head = await reader.readuntil(b"\r\n\r\n")
             await self._respond(head, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            writer.transport.abort()  # the client left, or is too slow
+            writer.transport.abort()  # the client left or is too slow
         except asyncio.LimitOverrunError:
             await self._answer(writer, 431, "the request is too long\n")
             await _linger(reader, writer)
@@ -143,7 +143,7 @@ class MetricsServer:
 async def _linger(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Reads and drops further input for a short time before the connection is closed.
 
-    Closing a TCP socket with unread input sends a reset, which could make the client lose the
+    Closing a TCP socket with unread input sends a reset, after which the client might lose the
     answer.
     """
     writer.write_eof()

@@ -40,9 +40,9 @@ class PolicyViews:
         self._turn = controller.views.next
 
     def once_started(self, view: View) -> View:
-        """Wraps a view so that requests fail until the SPDs are active.
+        """Wraps a view so that requests for it fail until the SPDs are active.
 
-        Without the wrapper, the view would be empty, as if there were no rules.
+        Before, the lists do not exist, and the view would be empty as if there were no rules.
         """
 
         async def answer(request: dict[str, Any]) -> Any:
@@ -148,7 +148,7 @@ class PolicyViews:
     async def expansion(
         self, spd: str, direction: Direction, rules: Sequence[Rule]
     ) -> dict[str, Any] | None:
-        """Returns what the rule tables would hold of a list with these rules.
+        """Returns the part of a list with these rules that the rule tables would hold.
 
         `rules` are the operator's rules, without the generated ones. Returns None if the SPD's mode
         uses no rule tables, or if the list is not in force yet.
@@ -200,7 +200,7 @@ class PolicyViews:
 
 
 def in_rule_tables(policy: Policy, state: PolicyList) -> dict[str, Any]:
-    """Returns what the rule tables hold of a list in force, and why."""
+    """Returns the part of a list in force that the rule tables hold, and the reason for it."""
     sets = policy.rule_sets
     return _table_use(policy, state, sets.of_list(state), sets.choice(state))
 
@@ -208,9 +208,10 @@ def in_rule_tables(policy: Policy, state: PolicyList) -> dict[str, Any]:
 def _table_use(
     policy: Policy, state: PolicyList, compiled: CompiledList | None, choice: Choice
 ) -> dict[str, Any]:
-    """Returns a list's part of the rule tables, and the list's share of them in entries.
+    """Describes the part of a list that the rule tables hold, and the list's share of the tables in
+    entries.
 
-    `compiled` is None if the tables hold nothing of the list; then `entries` is None.
+    `compiled` is None if the tables hold no part of the list. Then `entries` in the result is None.
     """
     return {
         "mode": policy.spds[state.spd].mode.value,
@@ -231,8 +232,8 @@ def _names(state: PolicyList) -> dict[int, str]:
 
 
 def _positions(rules: Iterable[Rule]) -> Iterator[int | None]:
-    """Yields each rule's position in the operator's file, or None for a rule that the controller
-    has made."""
+    """Yields each rule's position in the operator's file. The position is None for a rule that the
+    controller has made."""
     operators = count(1)
     return (None if rule.generated or rule.is_instance else next(operators) for rule in rules)
 

@@ -2,7 +2,7 @@
 """Decodes the JSON text of a large request without long pauses.
 
 The decoder of the standard library holds the interpreter's lock while it decodes a text. So even in
-another thread it would stop the event loop. A request of a million rules has a string of 120 MB.
+another thread it would block the event loop. A request with a million rules has a string of 120 MB.
 `loads` decodes long strings in pieces, and other threads run between two pieces. Depends on the
 standard library only.
 """
@@ -31,7 +31,7 @@ def loads(text: str) -> Any:
 
 
 class _PiecewiseDecoder(json.JSONDecoder):
-    """Decodes strings by `_decode_string`."""
+    """A decoder that calls `_decode_string` for strings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,11 +48,11 @@ def _decode_string(text: str, at: int, strict: bool = True) -> tuple[str, int]:
     while True:
         part = _PART.match(text, at, at + PIECE)
         end = at if part is None else part.end()
-        if end < at + PIECE - 2 * _ESCAPED_SURROGATE:  # the string's end, or an error
+        if end < at + PIECE - 2 * _ESCAPED_SURROGATE:  # the end of the string, or an error
             last, end = scanstring(text, at, strict)
             return "".join((*pieces, last)), end
         piece, _ = scanstring(text[at:end] + '"', 0, strict)
         if _HIGH_SURROGATES[0] <= piece[-1] <= _HIGH_SURROGATES[1] and text[end - 1] != piece[-1]:
-            piece, end = piece[:-1], end - _ESCAPED_SURROGATE  # its other half may follow
+            piece, end = piece[:-1], end - _ESCAPED_SURROGATE  # the other half may follow
         pieces.append(piece)
         at = end

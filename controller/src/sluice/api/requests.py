@@ -2,8 +2,8 @@
 """Handles all requests of the API: `show`, and requests that check and change policy.
 
 `Requests(controller).answer(request)` is the server's handler. A request contains the text of rule
-files, not their paths: so the client reads the files, with the permissions of its user. Depends on
-views and controller.
+files, not their paths. So the client reads the files, with its user's permissions. Depends on views
+and controller.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class Requests:
     async def _check(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         texts = await self._texts.read(request)
         checker = self._texts.checker(await self._texts.routing(request))
-        # Run in a thread: the check of a long list would block the event loop and delay packets.
+        # Checked in a thread. Otherwise the check of a long list would block the event loop and
+        # delay packets.
         report = await asyncio.to_thread(checker.report, texts)
         for item in report:
             expansions = {
@@ -92,7 +93,7 @@ class Requests:
                 lists.setdefault(name, {})[direction.value] = changes
             return [{"spd": name, "lists": changes} for name, changes in lists.items()]
 
-        found = await asyncio.to_thread(compared)  # comparing long lists takes long
+        found = await asyncio.to_thread(compared)  # takes long for long lists
         limit = request.get("flows", DEFAULT_CHANGED_FLOWS)
         if not isinstance(limit, int) or limit < 0:
             raise BadRequestError("flows must be a whole number")

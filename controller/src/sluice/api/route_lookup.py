@@ -2,9 +2,9 @@
 """Makes the view `route`: the route by which the switch forwards packets to one address.
 
 The module `views` uses this module. As in the switch, the longest installed prefix is selected. The
-view also lists longer prefixes that the router knows but has not installed, with the reason. If the
-request describes a flow, the controller asks the switch for the flow's path. Depends on controller,
-flow_trace and route_view.
+view also lists longer prefixes that the router knows but has not installed, each with the reason.
+If the request describes a flow, the controller queries the switch for the flow's path. Depends on
+controller, flow_trace and route_view.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class RouteLookup:
         )
 
     def _legs(self, target: Any) -> Iterator[dict[str, Any]]:
-        """Yields a route target's next hops, each with the state of its interface, neighbour and
-        port."""
+        """Yields the next hops of a route's target. Each has the state of its interface, neighbour
+        and port."""
         if not isinstance(target, RouteTarget):
             return
         nexthops = self._controller.fib.nexthops

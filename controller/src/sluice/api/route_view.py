@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the view `routes`: the prefixes by which the switch forwards, in slices and pages.
+"""Makes the view `routes`: the prefixes that the switch forwards, in slices and pages.
 
-The module `views` uses this module. The prefixes are in order. Each route is looked up when its
-slice is made. A route that exists at that time appears exactly once, with its state at that time.
-Depends on controller.
+The module `views` uses this module. The prefixes are in order. The row of a route is made when its
+slice is made, from the route's state at that time. A route that exists at that time appears exactly
+once. Depends on controller.
 """
 
 from __future__ import annotations
@@ -56,9 +56,10 @@ class RouteView:
         self._vrf_names = {vrf.id: vrf.name for vrf in controller.config.vrfs}
 
     async def answer(self, request: dict[str, Any]) -> Rows:
-        """Returns at most `limit` routes: those behind the prefix `after`, if it is given.
+        """Returns at most `limit` routes, from the first one behind the prefix `after` on, or from
+        the start.
 
-        If the request names a VRF or a protocol, returns only the routes of this VRF or protocol.
+        If the request names a VRF or a protocol, returns only routes of this VRF or protocol.
         Raises BadRequestError.
         """
         wanted, after = _prefix(request, "prefix"), _prefix(request, "after")
@@ -103,7 +104,7 @@ class RouteView:
         for block in slots:
             for part in sliced(block):
                 rows: list[dict[str, Any]] = []
-                # Next hops by target: most routes of a slice share a few targets, so the next hops
+                # Next hops by target. Most routes of a slice share a few targets, so the next hops
                 # of each target are computed once.
                 legs: dict[EntityValue | None, list[dict[str, Any]]] = {}
                 for slot in part:
@@ -207,7 +208,7 @@ def _protocol(slot: RouteSlot, entry: RibEntry | None) -> str:
 
 
 def _sort_key(slot: RouteSlot) -> tuple[int, int, Prefix]:
-    """Returns a sort key for prefixes in the order of `RouteOrder`."""
+    """Returns a sort key that gives prefixes the order of `RouteOrder`."""
     return slot.vrf, len(slot.prefix.address), slot.prefix
 
 

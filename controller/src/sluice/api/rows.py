@@ -3,8 +3,8 @@
 
 `Rows` is an answer whose length grows with the network. Its slices are made one by one while the
 answer is sent. `pieces` splits the JSON text of any other answer. Code that makes a long answer
-awaits `turn` between two slices, so that the event loop can serve other work. The module has no
-other side effects, and imports only the standard library.
+awaits `turn` between two slices, so that the event loop can serve other work. No other side
+effects. Imports only the standard library.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ async def made(items: Iterable[T], make: Callable[[T], U], turn: WaitForTurn) ->
 
 
 def pieces(data: Any) -> Iterator[str]:
-    """Yields the JSON text of `data` in pieces. Encoding one piece takes a bounded time."""
+    """Yields the JSON text of `data` in pieces. The time to encode a piece is bounded."""
     if isinstance(data, dict) and any(map(_is_long, data.values())):
         before = "{"
         for key, value in data.items():

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the rules of a request, which contains rule files or names configured or committed rules.
+"""Reads the rules of a request. A request either contains rule files, or names configured rules or
+those of an earlier commit.
 
 Depends on controller, policy.check and policy.history.
 """
@@ -47,14 +48,15 @@ class RuleTexts:
             return await self._configured(request)
         if request.get("commit") is not None:
             return await self._committed(request)
-        files = request.pop("files", None)  # long texts take memory
+        files = request.pop("files", None)  # frees long texts
         if not isinstance(files, list) or not files:
             raise BadRequestError(
                 "the request needs `files`: a list of {name, text}, one for each SPD; or"
                 " `configured`: a list of SPD names; or `commit`: a number of `spd log`"
             )
         _frr_files(request)
-        # Run in a thread: parsing a long list would block the event loop and delay packets.
+        # Parsed in a thread. Otherwise parsing a long list would block the event loop and delay
+        # packets.
         texts = [*map(_file, files)]
         del files
         return await asyncio.to_thread(self._parse, texts, self.checker())
@@ -79,7 +81,7 @@ class RuleTexts:
 
         With `routing`, the checker also warns of rules that block FRR's sessions.
         """
-        # Evaluated here, in the event loop's thread, which changes the rules. The checker runs in
+        # Read here, in the event loop's thread, which changes the rules. The checker runs in
         # another thread.
         own = self._policy.rules.named_by(self._policy.spds)
         return Checker(self._controller.config, lambda spd: own.get(spd, ()), routing)
@@ -97,7 +99,7 @@ class RuleTexts:
             )
         texts: dict[str, SpdText] = {}
         problems: list[str] = []
-        for name in dict.fromkeys(map(str, names)):  # a repeated name means no more work
+        for name in dict.fromkeys(map(str, names)):  # ignores repeated names
             spd = self._policy.checked_spd_name(name)
             if spd.is_mirrored:
                 problems.append(
@@ -122,12 +124,12 @@ class RuleTexts:
     async def _committed(self, request: dict[str, Any]) -> dict[str, SpdText]:
         """Returns the rules that were in force right after an earlier commit.
 
-        Returns only the rules of the SPDs that the request names.
+        Restricts them to the SPDs that the request names, if it names any.
         """
         number, spds = commit_number(request), request.get("spds", [])
         if not isinstance(spds, list):
             raise BadRequestError("spds: must be a list of names of SPDs")
-        names = [*dict.fromkeys(map(str, spds))]  # a repeated name means no more work
+        names = [*dict.fromkeys(map(str, spds))]  # ignores repeated names
         for spd in names:
             self._policy.checked_spd_name(spd)
         rules = await self._policy.rules_after(number, names)
@@ -145,7 +147,7 @@ class RuleTexts:
 
 
 def _count_rules(text: str) -> int:
-    """Returns the number of rules in a text, or a guess. Lets other threads run meanwhile."""
+    """Estimates the number of rules in a text. Lets other threads run meanwhile."""
     key = "name:"
     return sum(
         text.count(key, start, start + COUNTED_AT_ONCE + len(key) - 1)

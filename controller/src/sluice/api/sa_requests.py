@@ -130,7 +130,8 @@ class SaRequests:
         }
 
     def _bundle_name(self, number: int) -> str:
-        """Returns the bundle that an SA names, given the number of its instance."""
+        """Returns the name of the configured bundle, given the number of an SA's bundle or
+        instance."""
         numbers = self._controller.policy.numbers
         return numbers.name_of(numbers.configured_number(number)) or str(number)
 

@@ -62,7 +62,8 @@ class _TooLongError(Exception):
 class ApiServer:
     """Serves a Unix socket. `handler` answers the requests, with plain data or with `Rows`.
 
-    `turn` is awaited between two slices of an answer. `measured` times the work on each request.
+    `turn` is awaited between two slices of an answer. `measured` measures the time of the work on
+    each request.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class ApiServer:
                     return
                 async with self._answering:
                     answer = self._answer(line, writer)
-                    del line  # a large request takes memory
+                    del line  # frees a large request
                     await self._measured("API", answer)
 
     async def _send(self, writer: asyncio.StreamWriter, answer: dict[str, Any]) -> None:
@@ -154,7 +155,7 @@ class ApiServer:
         """Sends a list slice by slice, as the slices are made. `ok` or an error follows the list.
 
         An empty slice is sent as a space. So a client does not time out while a search finds
-        nothing, and the search ends when the client leaves.
+        nothing. The write also fails if the client has left, which ends the search.
         """
         await self._write(writer, '{"data": [')
         before = ""
@@ -195,7 +196,7 @@ class ApiServer:
 async def _with_failure(
     rows: Rows, line: bytes
 ) -> AsyncGenerator[list[Any] | dict[str, Any], None]:
-    """Yields the slices. If making a slice fails, yields the answer for the error and ends."""
+    """Yields the slices. If a slice cannot be made, yields the answer for the error and ends."""
     async with aclosing(rows.slices) as slices:
         try:
             async for part in slices:
@@ -253,8 +254,8 @@ class _Lines:
     async def next(self, permits: AsyncExitStack) -> bytearray:
         """Returns the next request, or nothing if the client has closed the connection.
 
-        A large request first waits for a permit of the semaphore `large`. The permit is released
-        when `permits` closes. Raises _TooLongError, TimeoutError.
+        A large request first waits for a permit of the semaphore `large`. Closing `permits` returns
+        the permit. Raises _TooLongError, TimeoutError.
         """
         searched, limits = 0, self._limits
         async with AsyncExitStack() as reading:
@@ -274,7 +275,7 @@ class _Lines:
                 self._buffer += chunk
         if end < 0 or end > limits.request_bytes:
             raise _TooLongError(f"the request is longer than {limits.request_bytes} bytes")
-        if end + 1 >= len(self._buffer):  # avoids a copy of a large request
+        if end + 1 >= len(self._buffer):  # without a copy of a large request
             line, self._buffer = self._buffer, bytearray()
             return line
         line = self._buffer[: end + 1]
@@ -284,7 +285,7 @@ class _Lines:
     async def discard(self) -> None:
         """Reads and drops further input before the connection is closed.
 
-        Closing with unread input could make the client lose the refusal.
+        After a close with unread input, the client might lose the refusal.
         """
         self._buffer.clear()
         with suppress(TimeoutError):

@@ -25,7 +25,7 @@ def standby_status(
 ) -> dict[str, Any]:
     """Returns the view `status`.
 
-    The view reports a missing connection to the switch as a problem, but not the standby role.
+    A missing connection to the switch is a problem in the view. The standby role is not.
     """
     session = primacy.session
     problems = []

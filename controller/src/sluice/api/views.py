@@ -76,7 +76,7 @@ class Views:
         }
 
     async def clear_counters(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Sets the counters that the views show to 0. The metrics keep their values."""
+        """Makes the counters in the views start from 0. The metrics keep their values."""
         self._cleared.clear(
             asyncio.get_running_loop().time(),
             counters=await self._counters({}),
@@ -181,7 +181,7 @@ class Views:
         return STANDBY if session is not None and session.is_standby else WAITING
 
     def _notices(self) -> dict[str, int]:
-        """Returns the number of events that had no effect and of repairs, by description."""
+        """Returns the number of events without effect and of repairs, by description."""
         fib, devices = self._controller.fib, self._controller.sources.vrf_devices
         repairs = {} if devices is None else dict(devices.repairs)
         return {**fib.problems, **fib.path_sets.problems(), **repairs}
@@ -231,7 +231,8 @@ class Views:
         schema = self._controller.counter_schema
         states = self._selected(request)
         sent = await self._read(schema.egress_requests(states), schema.egress)
-        # Only existing entries are read: a target refuses the whole read if one does not exist.
+        # Reads only existing entries, because a target refuses the whole read if one entry does not
+        # exist.
         admitted = self._controller.reconciler.installed.by_kind[EntityKind.L3_INTERFACE]
         wanted = {Attachment(one.spec.port, one.spec.vlan) for one in states.values()}
         attachments = [key for key in admitted if isinstance(key, Attachment) and key in wanted]
@@ -423,7 +424,7 @@ class Views:
             "kernel_policies": controller.mirrors.counters,
         }
         counts = {name: dict(counters) for name, counters in groups.items()}
-        if sources.fast_path is not None:  # packets of the fast path belong to these groups too
+        if sources.fast_path is not None:  # these count packets of the fast path too
             for name, passed in sources.fast_path.counters().items():
                 group = counts.setdefault(name, {})
                 for what, count in passed.items():
@@ -431,7 +432,7 @@ class Views:
         return counts
 
     async def _metrics(self, request: dict[str, Any]) -> str:
-        """Returns the metrics text. Makes the text in slices, since it has several lines for each
+        """Returns the metrics text. Makes it in slices, because it has several lines for each
         rule."""
         text: list[str] = []
         made_of = lines(
@@ -466,7 +467,7 @@ class Views:
 
 
 def _sum_of_feeds(controller: Controller) -> Counter[str]:
-    """Returns the summed counters of all routing daemons' sources."""
+    """Returns the counters of all routing daemons' sources, added up."""
     counts: Counter[str] = Counter()
     for feed in controller.sources.feeds:
         counts.update(feed.routes.counters)

@@ -4,9 +4,9 @@
 Exit codes:
 
 - 0: done.
-- 1: failed, with a sentence on standard error.
+- 1: failed. A sentence on standard error says why.
 - 2: wrong usage.
-- 3: no daemon answers.
+- 3: no controller answers.
 
-`main` has the commands, `tables` prints the API's data for people.
+`main` defines the commands. `tables` prints the API's data for people.
 """

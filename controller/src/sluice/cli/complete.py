@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Completes names of SPDs, SAs, interfaces and VRFs in the shell.
 
-The running controller supplies the names. If no controller answers, the shell offers no completions
-and prints no message."""
+The running controller supplies the names. If none answers, the shell offers no completions and
+prints no message.
+"""
 
 from __future__ import annotations
 

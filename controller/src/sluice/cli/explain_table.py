@@ -12,7 +12,7 @@ from rich.text import Text
 from sluice.cli.flow_tables import packet_end, protocol_name
 from sluice.cli.route_table import nexthop
 
-_WIDTH = 11  # of the first column
+_WIDTH = 11  # width of the first column
 LINE = 80
 """Length of a packet's description, in characters, above which it is printed in two lines."""
 
@@ -20,7 +20,7 @@ LINE = 80
 def explanation(console: Console, data: dict[str, Any]) -> None:
     """Prints one section for each processing stage of the packet, then its outcome.
 
-    Then prints the result of the switch's dry runs, and each difference from the model.
+    Then prints the result of the switch's dry runs, and each difference from the model's result.
     """
     for title, lines in _sections(data):
         for number, line in enumerate(lines):

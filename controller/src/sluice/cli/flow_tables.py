@@ -66,7 +66,7 @@ _SUMMED_BY = ("spd", "direction", "rule", "source", "destination", "protocol")
 
 
 def _summed_by(item: dict[str, Any]) -> list[str]:
-    """Returns the values that the flows of a sum have in common."""
+    """Returns the values by which a sum's flows were grouped."""
     if "protocol" in item:
         return [protocol_name(item["protocol"])]
     return ["(stale)" if item[key] is None else item[key] for key in _SUMMED_BY if key in item]
@@ -87,7 +87,8 @@ def _volumes(item: dict[str, Any]) -> list[str]:
 
 
 def short_number(value: float) -> str:
-    """Returns a number as text. From 10,000 on, three digits and an SI prefix: `1.23 M`."""
+    """Returns a number as text. Numbers from 10,000 on have three digits and an SI prefix: `1.23
+    M`."""
     if value < 10_000:
         return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
     prefixes = iter("kMGT")
@@ -120,7 +121,8 @@ def packet_end(address: str, port: int | None) -> str:
 
 
 def flow_notes(item: dict[str, Any]) -> str:
-    """Returns the flow's fragment class, its end in this router and its carrier, if any."""
+    """Returns further properties of a flow as text: its fragment class, whether it is the router's
+    own, and the bundle that carried it."""
     notes = ["later fragments"] if item["later_fragments"] else []
     inbound = item["direction"] == "inbound"
     notes += ["for this router" if inbound else "from this router"] if item["local"] else []

@@ -347,6 +347,6 @@ def main() -> None:
     """Runs the command line. Exits with one of the exit codes."""
     try:
         cli.main(prog_name="sluice", standalone_mode=True)
-    except BrokenPipeError:  # the reader has gone, as in `sluice show routes | head`
+    except BrokenPipeError:  # the reader has ended, as in `sluice show routes | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)

@@ -15,7 +15,7 @@ _BYTE_ORDERS = {
 _PCAPNG = b"\x0a\x0d\x0d\x0a"
 _HEADER_BYTES, _RECORD_BYTES = 24, 16
 _ETHERNET = 1
-_LINK_TYPE = 0x0FFFFFFF  # the upper bits tell of a frame check sequence
+_LINK_TYPE = 0x0FFFFFFF  # the upper bits describe a frame check sequence
 
 
 class PcapError(Exception):

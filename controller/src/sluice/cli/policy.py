@@ -211,14 +211,15 @@ def commit(
 def _change(
     change: str, socket: Path | None, as_json: bool, message: str | None, **fields: Any
 ) -> None:
-    """Requests a change of rules and prints the answer, which has one form for all changes."""
+    """Requests a change of rules and prints the answer. All such requests have answers of the same
+    form."""
     reason = {} if message is None else {"message": message}
     body = {"command": f"spd {change}"} | fields | reason
     _print("spd commit", _request_with_progress(socket, body), as_json)
 
 
 def _request_with_progress(socket: Path | None, body: dict[str, Any]) -> Any:
-    """Sends a request to change rules. Until the answer comes, prints how far the change is.
+    """Sends a request to change rules. Prints the progress of the change until the answer arrives.
 
     Raises CommandFailedError.
     """
@@ -230,7 +231,7 @@ def _request_with_progress(socket: Path | None, body: dict[str, Any]) -> Any:
         except BaseException as error:
             outcomes.put((None, error))
 
-    Thread(target=send, daemon=True).start()  # a daemon, so that Ctrl-C ends the command
+    Thread(target=send, daemon=True).start()  # a daemon thread, so that Ctrl-C ends the command
     shown = ""
     while True:
         with suppress(Empty):

@@ -71,7 +71,7 @@ def _list_title(console: Console, item: dict[str, Any]) -> None:
 
 
 def _choice(held: dict[str, Any]) -> str:
-    """Returns where packets of a list find their verdict, and why.
+    """Returns text that says where packets of a list find a verdict, and why.
 
     For example `auto: cache+rules, all 12 rules in the tables`.
     """
@@ -80,7 +80,7 @@ def _choice(held: dict[str, Any]) -> str:
 
 
 def _expansion(held: dict[str, Any]) -> str:
-    """Returns what the rule tables would hold of a list."""
+    """Returns text that says how much of a list the rule tables would hold."""
     families = (("IPv4", "ipv4"), ("IPv6", "ipv6"))
     entries, room = (
         ", ".join(f"{held[part][key]:,} {name}" for name, key in families)

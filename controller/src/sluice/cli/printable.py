@@ -9,7 +9,7 @@ from typing import Any
 def printable(text: str, *, lines: bool = False) -> str:
     r"""Returns the text with each character that is not printable escaped: `\x1b`, `\n`, `\udcff`.
 
-    With `lines`, newlines stay.
+    With `lines`, newlines are not escaped.
     """
     if text.isprintable():
         return text
@@ -22,7 +22,7 @@ def _escaped(character: str) -> str:
 
 
 def printable_data(data: Any, *, lines: bool = False) -> Any:
-    """Returns JSON data with all its texts, keys included, as `printable` returns them."""
+    """Returns JSON data in which `printable` was applied to all texts, keys included."""
     if isinstance(data, str):
         return printable(data, lines=lines)
     if isinstance(data, dict):

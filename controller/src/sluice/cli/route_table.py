@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints routes for people as they arrive.
 
-A column is as wide as the widest cell printed until then. So the memory for a table of any length
-is that of one page. On a terminal, a row that is too wide is folded: a long prefix gets its own
-line, and text that does not fit into its column continues in the next line. Depends on click.
+A column is as wide as the widest cell printed so far. So for a table of any length, only one page
+is in memory. On a terminal, a row that is too wide is folded: a long prefix gets a line of its own,
+and text that does not fit into its column continues in the next line. Depends on click.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def nexthop(leg: dict[str, Any]) -> str:
 
 
 def _rows(route: dict[str, Any]) -> Iterator[tuple[list[str], str]]:
-    """Yields a route's rows, one for each next hop: the cells, and the colour of the state."""
+    """Yields a route's rows: one for each next hop, with its cells and the colour of its state."""
     legs = [*map(nexthop, route["nexthops"] + route["dead_nexthops"])] or [route["action"] or "-"]
     state, colour = ("installed", "") if route["installed"] else ("pending", "yellow")
     if route["unrouted"]:
@@ -87,7 +87,7 @@ def _rows(route: dict[str, Any]) -> Iterator[tuple[list[str], str]]:
 def _fitting(widths: list[int], columns: int | None) -> list[int]:
     """Returns the column widths, reduced to fit a terminal of `columns` characters.
 
-    Returns them unchanged if `columns` is None.
+    Returns the widths unchanged if `columns` is None.
     """
     gaps = len(GAP) * (len(widths) - 1)
     if columns is None or sum(widths) + gaps <= columns:
@@ -105,7 +105,7 @@ def _head(widths: list[int]) -> Iterator[str]:
 
 
 def _lines(cells: list[str], colour: str, widths: list[int]) -> Iterator[str]:
-    """Yields the printed lines of one row: more than one if a cell is folded."""
+    """Yields the printed lines of one row. There are several if a cell is folded."""
     prefix, *others = cells
     if len(prefix) > widths[0]:
         yield prefix

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Defines the commands of `sluice sa`, about security associations; `main` adds them."""
+"""Defines the commands `sluice sa` about security associations; `main` adds them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provides common parts of the commands that use the API: socket, errors, exit codes, options."""
+"""Provides what the commands that use the API have in common: socket, errors, exit codes,
+options."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ def _find_socket(socket: Path | None) -> Path:
 def request(socket: Path | None, body: dict[str, Any], timeout: float = TIMEOUT) -> Any:
     """Sends a request to the controller and returns the data of the answer.
 
-    `timeout` is in seconds, and is longer for long requests. Raises CommandFailedError.
+    `timeout` is in seconds; it is extended for long requests. Raises CommandFailedError.
     """
     return full_answer(socket, body, timeout).get("data")
 
@@ -84,7 +85,8 @@ def show_view(
 ) -> None:
     """Requests a view, and prints it as a table or as JSON. Raises CommandFailedError.
 
-    `table` names the table's layout; the default is `what`. Filters that are None are not sent.
+    `table` names the layout of the table; the default is `what`. Filters that are None are left out
+    of the request.
     """
     print_view(table or what, request(socket, view_request(what, filters)), as_json=as_json)
 
@@ -111,7 +113,7 @@ def pages(
     """Yields the rows of a view in pages, at most `limit` rows in total.
 
     Requests the pages one by one, and the controller makes each page on request. So neither the
-    controller nor the client stores all rows. Raises CommandFailedError.
+    controller nor the client holds all rows in memory. Raises CommandFailedError.
     """
     path = _find_socket(socket)
     while True:

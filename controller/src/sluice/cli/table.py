@@ -14,7 +14,7 @@ Row = list[str | Text]
 def print_table(console: Console, columns: list[str], rows: list[Row], empty: str) -> None:
     """Prints a table, or the text `empty` if there are no rows.
 
-    Cells have no markup; a `Text` has a style.
+    Markup in cells is not interpreted. A cell that is a `Text` has a style.
     """
     if not rows:
         if empty:

@@ -3,8 +3,8 @@
 
 All tables fit 100 columns. Text is folded where needed, and never truncated.
 
-Invariant: data is printed as data. It has no markup, emoji codes or highlighting, and characters
-that are not printable are shown escaped. Only the code sets styles, with `Text`.
+Invariant: data is printed as it is. Markup, emoji codes and highlighting have no effect in it, and
+characters that are not printable are escaped. Only the code sets styles, with `Text`.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def _status(console: Console, data: dict[str, Any]) -> None:
 def _role(role: str, arbitration: str) -> Text:
     """Returns this controller's role as coloured text.
 
-    If this controller is not primary, adds the state of the election: who is primary, or why none.
+    If this controller is not primary, adds the state of the election: who is primary, or why there
+    is no primary.
     """
     if role == PRIMARY:
         return Text("primary, connected", style="green")
@@ -155,7 +156,8 @@ def _progress(progress: dict[str, Any], ready: bool) -> str:
 
 
 def _stalls(loop: dict[str, dict[str, float]]) -> str:
-    """Returns the event loop's longest stalls, and the part of the controller with the longest."""
+    """Returns the event loop's longest stalls, and the part of the controller that caused the
+    longest one."""
     whole = loop["loop"]
     text = (
         f"{whole['last_minute'] * 1000:.0f} ms in the last minute,"
@@ -278,7 +280,7 @@ def _route(console: Console, data: dict[str, Any]) -> None:
 def _share(leg: dict[str, Any]) -> str | Text:
     """Returns the share of a route's flows that use this next hop.
 
-    If the request named a flow, returns whether this flow uses the next hop.
+    If the request named a flow, returns whether the flow uses this next hop.
     """
     if leg.get("taken") is None:
         return f"{leg['share']:.0%}"

@@ -68,7 +68,7 @@ def up(
     neighbours and sessions stay where they are. The host's own packets stay with the kernel. If the
     switch or the controller ends for any reason, the kernel forwards again.
 
-    Refuses a host whose kernel treats forwarded packets in a way that the switch does not know, and
+    Refuses a host whose kernel applies features to forwarded packets that the switch lacks, and
     names every reason.
     """
     if dry_run:
@@ -139,7 +139,7 @@ def _start_in_background(
     if os.fork() == 0:
         os.close(reading)
         os.setsid()
-        if os.fork() != 0:  # so that no terminal can become the daemon's
+        if os.fork() != 0:  # a daemon must not get a controlling terminal
             os._exit(0)
         _run_daemon(interfaces, files, program, workers, writing)
     os.close(writing)
@@ -186,7 +186,7 @@ def _run_daemon(
 def down(name: str) -> None:
     """Give the interfaces of `sluice up` back to the kernel.
 
-    The kernel gets all new packets first. The switch then ends.
+    First, the kernel gets all new packets. Then the switch ends.
     """
     files = RunFiles(name)
     with _errors_told():

@@ -58,8 +58,8 @@ class Codec:
         """Stores the routes of an encoded ReadResponse in `table`. Decodes and yields its other
         entities.
 
-        Yields a slice from time to time even without entities, since a response may have very many
-        routes. Raises DecodeError.
+        Yields a slice from time to time even without entities, because a response may have very
+        many routes. Raises DecodeError.
         """
         return self._reader.read(part, table)
 

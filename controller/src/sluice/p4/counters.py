@@ -49,7 +49,8 @@ class CounterSchema:
         ]
 
     def by_reason(self, entities: Iterable[Request]) -> dict[str, dict[str, Count]]:
-        """Decodes the answers to `reason_requests`: counter name -> reason name -> count."""
+        """Decodes the answers to `reason_requests`. The result maps counter name and reason name to
+        a count."""
         read = {
             (entity.counter_entry.counter_id, entity.counter_entry.index.index): _count(
                 entity.counter_entry.data
@@ -71,7 +72,8 @@ class CounterSchema:
         return [_indexed(self._egress, l3_if) for l3_if in l3_ifs]
 
     def egress(self, entities: Iterable[Request]) -> dict[int, Count]:
-        """Decodes the answers to `egress_requests`: interface number (l3_if) -> count."""
+        """Decodes the answers to `egress_requests`. The result maps interface numbers (l3_if) to
+        counts."""
         return {
             entity.counter_entry.index.index: _count(entity.counter_entry.data)
             for entity in entities

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the requests that read the switch's entities, and decodes the results.
 
-An entry that the controller cannot have written decodes to its key and the value `UNKNOWN`. The
-reconciler then replaces or removes the entry.
+An entry that no controller of this version has written decodes to its key and the value `UNKNOWN`.
+The reconciler then replaces or removes the entry.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class Decoder:
     def read_requests(self) -> list[p4r.Entity]:
         """Returns requests that together read all installed entities. `decode` decodes the results.
 
-        Meters and the hash seed are not read: the controller writes them at every start, and
-        writing them again has no side effects.
+        Leaves out meters and the hash seed. The controller writes them at every start, and writing
+        the same value again has no side effects.
         """
         tables = [
             self._tables.egress,
@@ -209,8 +209,8 @@ class Decoder:
     def _decode_group(self, group: p4r.ActionProfileGroup) -> DecodedEntity:
         """Decodes a group.
 
-        A group whose maximum size is not the controller's is UNKNOWN: P4Runtime cannot change the
-        size, so the group must be replaced.
+        A group is UNKNOWN if its maximum size is not the one that the controller uses. P4Runtime
+        cannot change this size, so the group must be replaced.
         """
         members = sorted((member.member_id, member.weight) for member in group.members)
         same = group.max_size == self._tables.group_size

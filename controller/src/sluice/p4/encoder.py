@@ -2,8 +2,8 @@
 """Encodes entities as P4Runtime updates.
 
 Routes are encoded without protobuf, which takes about 0.6 µs instead of 10 µs for each route. All
-routes of a VRF to the same target have the same head (table, VRF) and tail (action). They differ
-only in value and length of the LPM field. tests/p4/test_codec.py compares the result with
+routes of a VRF to the same target have the same encoded start (table, VRF) and end (action). They
+differ only in value and length of the LPM field. tests/p4/test_codec.py compares the result with
 protobuf's own encoding. For many routes, `sluice._native.RouteTable` does the same in native code,
 with `route_head` and `route_tail`.
 """
@@ -80,8 +80,8 @@ class Encoder:
     ) -> bytes:
         """Encodes an update of a route.
 
-        Updates that differ only in their prefix differ only in the bytes of the prefix's value and
-        length. The bytes before and after these are cached, by the size of the value.
+        The bytes before and after the prefix's value and length are cached, by the size of the
+        value. Updates of routes that differ only in their prefix share these bytes.
         """
         vrf, (address, length) = slot
         if not 0 < length < 0x80:
@@ -101,7 +101,7 @@ class Encoder:
         whole = update(operation, self._route(slot, target))
         middle = b"%b\x10%c" % (value, length)
         front = whole[: len(whole) - len(tail) - len(middle)]
-        if len(self._route_frames) > _CACHED_TARGETS:  # most cached frames are of unused targets
+        if len(self._route_frames) > _CACHED_TARGETS:  # most of them are of unused targets
             self._route_frames.clear()
         kept = self._route_frames[operation, vrf, target, len(address), len(value)] = (front, tail)
         return kept
@@ -223,7 +223,7 @@ class Encoder:
     def _nexthop_entity(self, identifier: int, value: EntityValue | None) -> p4r.Entity:
         """Encodes a next hop.
 
-        The entry's metadata stores interface and address, which the actions do not hold, so that a
+        The actions do not contain interface and address. So the entry's metadata stores them, and a
         read-back finds them.
         """
         table = self._tables.nexthop
@@ -280,7 +280,7 @@ class Encoder:
             meter_id=self._tables.punt_meter, index=p4r.Index(index=self._tables.reasons[reason])
         )
         if isinstance(value, PuntLimit):
-            # Committed and peak rate are equal, so that a packet is either green or red.
+            # Committed and peak rate are equal, so that no packet is yellow.
             meter.config.CopyFrom(
                 p4r.MeterConfig(
                     cir=value.rate, cburst=value.burst, pir=value.rate, pburst=value.burst

@@ -2,9 +2,9 @@
 """Encodes flows as P4Runtime updates without protobuf.
 
 protobuf's encoder would take most of the time that a new flow costs. All flows of a list have the
-same list id, and their verdicts take few different values. This module encodes list ids and
-verdicts. Native code caches these parts, and adds the fields that differ. The parts may be
-concatenated, since a protobuf message may have its fields in any order. tests/p4/test_flows.py
+same list id, and their verdicts take few different values. So this module encodes list ids and
+verdicts, and native code caches these parts and adds the fields that differ. The parts may be
+concatenated, because a protobuf message may have its fields in any order. tests/p4/test_flows.py
 compares the result with protobuf's own encoding. Depends on entries, schema, state.native_flows and
 `sluice._native`.
 """
@@ -30,7 +30,7 @@ lists new version numbers, so that cached parts are no longer used."""
 
 
 class FlowEncoder:
-    """Encodes the updates of one flow table. `native` is its part in native code."""
+    """Encodes the updates of one flow table. `native` is the part that native code does."""
 
     def __init__(self, table: TableSchema, action: ActionSchema) -> None:
         fields = tuple(table.fields[name] for name in FLOW_FIELDS)

@@ -40,7 +40,7 @@ class _FlowTable(NamedTuple):
     table: TableSchema
     action: ActionSchema
     direction: Direction
-    size: int  # address size in octets
+    size: int  # size of the addresses in octets
     encoder: FlowEncoder
 
 
@@ -117,7 +117,7 @@ class FlowCodec:
         return self._tables[direction, len(write.key.source)].encoder.encode(list_id, write)
 
     def updates(self, batch: FlowBatch, directions: Mapping[int, Direction]) -> list[bytes]:
-        """Encodes a batch of writes in the same way. `directions` are those of the lists by id."""
+        """Encodes a batch of writes like `update`. `directions` maps list ids to directions."""
         lists = batch.list_ids()
         return batch.updates({one: self._encoders[directions[one]] for one in lists})
 
@@ -161,7 +161,7 @@ class FlowCodec:
         try:
             kind = Verdict(verdict)
         except ValueError:
-            kind = Verdict.DISCARD  # any verdict would do: epoch 0 makes the flow stale
+            kind = Verdict.DISCARD  # the verdict does not matter: epoch 0 makes the flow stale
             epoch = 0
         return self._slot(known, found), FlowVerdict(epoch, rule, kind, bundle)
 
@@ -191,7 +191,7 @@ class FlowCodec:
         return p4r.Entity(direct_counter_entry=p4r.DirectCounterEntry(table_entry=flow))
 
     def counts(self, entities: Iterable[p4r.Entity]) -> dict[FlowSlot, Count]:
-        """Decodes the answers to `count_request`s: flow -> packets and bytes."""
+        """Decodes the answers to `count_request`s. The result maps flows to packets and bytes."""
         counts = {}
         for entity in entities:
             counter = entity.direct_counter_entry
@@ -216,7 +216,8 @@ class FlowCodec:
     def rule_counts(
         self, direction: Direction, entities: Iterable[p4r.Entity]
     ) -> dict[int, tuple[int, int]]:
-        """Decodes the answers to `rule_requests`: rule -> (hits, claims), in packets."""
+        """Decodes the answers to `rule_requests`. The result maps rules to (hits, claims), in
+        packets."""
         hits, claims = (self._rule_counters[direction, what] for what in ("hit", "claim"))
         counts = {
             (one.counter_entry.counter_id, one.counter_entry.index.index): (
@@ -245,7 +246,8 @@ class FlowCodec:
 class CounterReset:
     """Encodes updates that set one cell of an indexed counter to 0.
 
-    The encoded updates of cells whose numbers are equally long differ in these numbers only.
+    If the numbers of two cells are equally long, their encoded updates differ only in these
+    numbers.
     """
 
     def __init__(self, counter: int) -> None:
@@ -259,7 +261,7 @@ class CounterReset:
             self._around[size] = head, tail
 
     def update(self, number: bytes) -> bytes:
-        """Returns the update of the cell with this number, which is encoded as a varint."""
+        """Encodes the update of the cell with this number. The number is encoded as a varint."""
         head, tail = self._around[len(number)]
         return head + number + tail
 

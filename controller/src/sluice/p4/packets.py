@@ -140,7 +140,7 @@ class PacketSchema:
         return self._again(packet, self._routing, 0)
 
     def reinject_at_rewrite(self, packet: PuntedPacket, nexthop_id: int) -> Metadata:
-        """Returns metadata that re-inject a punted packet at the rewrite stage, to this next
+        """Returns metadata that re-inject a punted packet at the rewrite stage, towards this next
         hop."""
         return self._again(packet, self._rewrite, nexthop_id)
 
@@ -150,10 +150,10 @@ class PacketSchema:
         return self._again(packet, packet.stage, packet.nexthop_id, answer)
 
     def reinjection(self) -> list[tuple[str, int]]:
-        """Describes the values of the metadata of `reinject_with`, for native code.
+        """Describes for native code how to make the metadata that `reinject_with` returns.
 
-        Each value is a constant, the punted packet's value at a position, or the `PolicyAnswer`'s
-        value at a position.
+        Each value is a constant, a value of the punted packet at some position, or a value of the
+        `PolicyAnswer` at some position.
         """
         constants = {"kind": self._reinject, "egress_port": 0}
         return [
@@ -175,12 +175,12 @@ class PacketSchema:
         """Returns the metadata for a re-injection: the metadata of the punted packet, with a
         verdict.
 
-        The pipeline looks up the route again where needed. If the packet has an egress interface
+        The pipeline looks up the route again if necessary. If the packet has an egress interface
         but no next hop, this router's host chose the interface, and the pipeline keeps it.
 
         `reinjection` describes the same metadata for native code.
 
-        The tuple is written out in the order of PACKET_OUT for speed. Building it by field names
+        For speed, the tuple is written out in the order of PACKET_OUT. To build it by field names
         would take as long as searching the rules for a flow's first packet.
         """
         verdict = answer or packet

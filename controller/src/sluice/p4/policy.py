@@ -41,7 +41,7 @@ DecodedEntity = tuple[EntityKind, EntityKey, EntityValue]
 def policy_entity(
     tables: PolicyTables, kind: EntityKind, key: EntityKey, value: EntityValue | None
 ) -> p4r.Entity | None:
-    """Encodes one entity. Returns None if kind and key are not those of a policy entity."""
+    """Encodes one entity. Returns None if it is not an entity of policy."""
     match kind, key:
         case ((EntityKind.INBOUND_LIST | EntityKind.OUTBOUND_LIST), int()):
             return _single(tables.lists[kind], {"list_id": key}, value)

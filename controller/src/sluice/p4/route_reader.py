@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decodes a full routing table that was read from the switch.
 
-The entry of a route consists of a head (table, VRF), the LPM match, and a tail (the action). A
-table of a million routes has few different heads and tails. protobuf and `Decoder` decode the first
-entry of each combination of head and tail. The native table then decodes all other entries with
-this combination. protobuf and `Decoder` also decode all entries that are encoded in another form.
-So the result is always the same as without the native table.
+The encoded entry of a route consists of a head (table, VRF), the LPM match, and a tail (the
+action). A table of a million routes has few different heads and tails. protobuf and `Decoder`
+decode the first entry of each combination of head and tail. The native table then decodes all other
+entries with this combination. Entries that are encoded in another form are left to protobuf and
+`Decoder`. So the result is always the same as without the native table.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class RouteReader:
     def _learn(self, encoded: bytes, table: RouteTable, others: list[DecodedEntity]) -> None:
         """Decodes one entity and, if it is a route, registers its head and tail in the table.
 
-        From then on, the table itself decodes routes with this head and tail.
+        After that, the table itself decodes routes with this head and tail.
         """
         entity = p4r.Entity.FromString(encoded)
         route = self._decode_one(entity, table, others)

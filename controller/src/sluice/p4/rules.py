@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encodes and decodes the entries of the rule tables.
 
-A field that an entry does not match on is left out (P4Runtime, 9.1.1): its mask would be 0, or its
-range would hold every value. Depends on entries, schema and tables.
+A field that an entry does not match on is left out (P4Runtime, 9.1.1), because its mask would be 0
+or its range would contain every value. Depends on entries, schema and tables.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ def _fields(table: TableSchema, rule_set: int, match: RuleMatch) -> list[p4r.Fie
         matches.append(_ternary(table, "protocol", match.protocol, _PROTOCOL_MASK))
     for name, ports in (("src_port", match.source_port), ("dst_port", match.destination_port)):
         if ports is not None and ports != (0, _LARGEST_PORT):
-            # Not in the canonical (shortest) form, in which PI, BMv2's P4Runtime server, takes the
-            # range 0 to 255 for one of all values and refuses it.
+            # Both bounds have the same number of bytes, not the canonical (shortest) form. PI,
+            # BMv2's P4Runtime server, takes the range 0 to 255 in canonical form for the range of
+            # all values, and refuses it.
             low, high = (port.to_bytes(_PORT_BYTES, "big") for port in ports)
             of_range = p4r.FieldMatch.Range(low=low, high=high)
             matches.append(p4r.FieldMatch(field_id=table.fields[name], range=of_range))
@@ -109,7 +110,8 @@ def _canonical(matches: Iterable[p4r.FieldMatch]) -> dict[int, tuple[bytes, ...]
 
 
 def _match(size: int, fields: dict[str, p4r.FieldMatch]) -> RuleMatch:
-    """Reads the fields as `_fields` writes them. Fields in another form get any value."""
+    """Reads fields in the form that `_fields` writes. Fields in another form get an arbitrary
+    value."""
     prefixes: dict[str, Prefix | None] = {}
     for name in ("src_addr", "dst_addr"):
         prefixes[name] = None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the objects of the pipeline's P4Info by the names of the P4 source.
 
-`Schema` finds tables, actions, match fields, enums and packet metadata by alias. So no id is
-written in the controller's code. The controller refuses a pipeline that lacks a needed name;
+`Schema` finds tables, actions, match fields, enums and packet metadata by alias. So the
+controller's code contains no ids. The controller refuses a pipeline that lacks a needed name;
 `SchemaError` lists all missing names.
 """
 

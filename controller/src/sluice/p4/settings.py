@@ -2,8 +2,8 @@
 """Decodes a switch's settings for the auditor: punt meters, hash seed, and replication groups.
 
 The controller writes the meters and the hash seed, which is a default action, without reading them
-first. The controller never creates multicast groups or clone sessions, so any that exist come from
-another client. Depends on schema and tables.
+first. It never creates multicast groups or clone sessions, so any that exist come from another
+client. Depends on schema and tables.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class SettingsCodec:
     def read_requests(self) -> list[p4r.Entity]:
         """Returns requests that together read all settings.
 
-        Send them one by one: if the target does not support one of them, the others still succeed.
+        The caller must send them one by one. If the target does not support one of them, the others
+        then still succeed.
         """
         seed = p4r.TableEntry(table_id=self._seed_table, is_default_action=True)
         copies = p4r.PacketReplicationEngineEntry

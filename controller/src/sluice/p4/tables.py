@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looks up the tables, actions and enums that the controller uses, by their P4 names.
 
-Only this module contains these names. `encoder` and `decoder` use the results. A pipeline that
-lacks one of the names is refused; SchemaError lists all missing names.
+Only this module contains the names. `encoder` and `decoder` use the results. A pipeline that lacks
+one of the names is refused; SchemaError lists all missing names.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class SingleAction(NamedTuple):
 class BindingTable(NamedTuple):
     """Holds a table that binds interfaces or bundles to lists.
 
-    The action `check` binds to a list. The action `none` states that no policy applies; it is None
-    if every entry must bind to a list.
+    The action `check` binds to a list. The action `none` says that no policy applies. It is None
+    for a table in which every entry must bind to a list.
     """
 
     table: TableSchema
@@ -50,7 +50,8 @@ class EngineTable(NamedTuple):
 
 
 class RuleTable(NamedTuple):
-    """Holds a rule table and its actions: a verdict, or to leave the packet to the CPU."""
+    """Holds a rule table and its two actions: one gives a verdict, the other leaves the packet to
+    the CPU."""
 
     table: TableSchema
     verdict: ActionSchema

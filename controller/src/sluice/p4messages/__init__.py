@@ -2,8 +2,9 @@
 """Provides P4Runtime's messages: finsy's generated modules, without the rest of finsy.
 
 Importing `finsy` itself also imports its whole client, with gRPC and gNMI. The controller uses none
-of these, and importing them would make its start a sixth longer. During the start, no process
-answers BFD. So this package sets its own module path to finsy's folder of generated modules.
+of these, and the import would make its start a sixth longer. During the start, no process answers
+BFD, so the time matters. For this reason this package sets its own module path to finsy's folder of
+generated modules.
 """
 
 from importlib.util import find_spec

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chooses election ids that cannot be guessed and that do not displace a live primary.
 
-Some switches authorize a Write only by comparing its election id with the primary's. So an id's low
-half is random. The high half has one of these values:
+Some switches authorize a Write only by comparing its election id with the primary's. So the id must
+be secret, and its low half is random. The high half has one of these values:
 
-- 0: the first id of a session, called a question: it asks the switch whether there is a primary. A
-  question wins the election only if the switch has not had a primary yet.
+- 0: the first id of a session, called a **question**: it asks the switch whether there is a
+  primary. A question wins the election only if the switch has not had a primary yet.
 - 1: the second id of a session whose question has won. This id is above all questions, so another
   session's question cannot displace the session.
-- more than 1: one above the high half of the highest id that the switch has seen, if the session
-  with this id has ended (`above`). So a restarted controller takes over from its previous process.
+- more than 1: one above the high half of the highest id that the switch has seen. A session uses
+  such an id if the session with the highest id has ended (`above`). So a restarted controller takes
+  over from its previous process.
 """
 
 from __future__ import annotations

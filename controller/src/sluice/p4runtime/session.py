@@ -51,8 +51,8 @@ CODE_NAMES = (
     "UNAUTHENTICATED",
 )
 
-# The client refuses requests after the end of its session by ConnectionError. At that time, the
-# event that reports the end may still be queued. This event fails all pending answers, so the
+# After the end of its session, the client refuses requests by ConnectionError. The event that
+# reports the end may then still be queued. This event will fail all pending answers, so the
 # ConnectionError itself is ignored.
 ended = suppress(ConnectionError)
 
@@ -151,7 +151,7 @@ class Session:
         await self._or_closed(self._primary.wait())
 
     def close(self) -> None:
-        """Starts to end the session. `closed` is done once it has ended."""
+        """Begins the end of the session. `closed` is done once it has ended."""
         self._client.close()
 
     @property
@@ -192,13 +192,14 @@ class Session:
                 response = p4r.GetForwardingPipelineConfigResponse.FromString(await answer)
             except P4RuntimeError as error:
                 if error.code in (NOT_FOUND, FAILED_PRECONDITION, UNIMPLEMENTED):
-                    return False  # no pipeline, or support unknown: set this one
+                    return False  # the switch has no pipeline or cannot tell: set this one
                 raise
             if response.config.cookie.cookie == cookie:
                 return True
             if response.config.cookie.cookie:
                 return False
-        # A switch that was started with a pipeline has no cookie. So the pipelines are compared.
+        # A switch that was started with a pipeline has no cookie. So compare the pipelines
+        # themselves.
         return (
             response.config.p4_device_config == device_config and response.config.p4info == p4info
         )
@@ -236,10 +237,10 @@ class Session:
         return SwitchPorts(links, cpu_port)
 
     async def dry_run(self, port: int, packet: bytes) -> list[TraceStep] | None:
-        """Makes a dry run in the switch of a packet that arrives on `port`.
+        """Makes the switch process a packet that arrives on `port`, without effect (a dry run).
 
-        The switch neither sends nor counts a packet. Returns the steps of the packet's processing,
-        or None if the switch does not support dry runs. Raises P4RuntimeError.
+        The switch neither sends nor counts the packet. Returns the steps of the packet's
+        processing, or None if the switch does not support dry runs. Raises P4RuntimeError.
         """
         token, answer = self._expect()
         with ended:
@@ -271,11 +272,11 @@ class Session:
         return outcome
 
     def post_write(self, updates: list[bytes], done: Callable[[WriteOutcome], None]) -> None:
-        """Sends one batch like `write`, but returns at once and calls `done` with the later result.
+        """Sends one batch like `write`, but does not wait. Calls `done` with the result.
 
-        For writes that packets trigger: waiting for each in a task of its own would cost more than
-        the write itself. Raises P4RuntimeError if the session has ended. If the session ends before
-        the answer, `done` is called with the error.
+        Meant for writes that packets trigger, where a task that waits for the answer would cost
+        more than the write itself. Raises P4RuntimeError if the session has ended. If the session
+        ends before the answer, `done` is called with the error.
         """
         if self.closed.done():
             raise self.closed.result()
@@ -304,7 +305,7 @@ class Session:
             yield _entities_of(part)
 
     async def read_parts(self, entities: list[p4r.Entity]) -> AsyncIterator[bytes]:
-        """Yields the same entities as `read`, as encoded ReadResponses.
+        """Yields the entities of `read` as encoded ReadResponses.
 
         The switch is read only as fast as the caller takes the parts.
         """
@@ -422,7 +423,7 @@ class Session:
         highest = election or self._election_id
         if is_primary:
             if highest != self._election_id:
-                return  # an answer to the arbitration with the previous id
+                return  # the answer to an arbitration with an earlier id
             if is_question(self._election_id):
                 self._arbitrate_above(self._election_id)
                 return
@@ -435,7 +436,7 @@ class Session:
                 )
             )
         elif code == NOT_FOUND and highest >= self._election_id:
-            self._arbitrate_above(highest)  # the controller with the highest id has gone
+            self._arbitrate_above(highest)  # no primary: the controller with the highest id is gone
         elif highest == LARGEST:
             self.is_standby = True
             self.arbitration = (

@@ -32,9 +32,9 @@ def prepare(switch: SwitchConfig) -> TlsCredentials | None:
 
 
 def _check_owner(path: Path) -> None:
-    """Raises P4RuntimeError if the socket belongs to another user than root and this process's.
+    """Raises P4RuntimeError unless the socket belongs to root or to this process's user.
 
-    Ignores a missing socket: the client reports it.
+    Does nothing if the socket is missing, because the client reports that.
     """
     try:
         found = path.stat()

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tracks the instances of bundles (`policy.populated`): which ones have SAs, and which ones lists
-have rules for.
+"""Tracks the instances of bundles (`policy.populated`): those that have SAs, and those for which
+lists have rules.
 
-SAs decide which instances there are (`want`). `policy.enforcement` then commits lists with their
-rules. An instance keeps its bundle number as long as an SA, a list or the switch names it. So a
-number never stands for two instances. Depends on policy.populated and state.bundle_numbers.
+An instance exists as long as there are SAs for it (`want`). `policy.enforcement` then commits lists
+that contain the rules of these instances. An instance keeps its bundle number as long as an SA, a
+list or the switch names the instance. So a number never stands for two instances. Depends on
+policy.populated and state.bundle_numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ NONE: frozenset[Instance] = frozenset()
 
 
 class BundleInstances:
-    """Holds the instances of all bundles, whose numbers are in `numbers`.
+    """Holds the instances of all bundles. `numbers` has their bundle numbers.
 
     - `wanted`: the instances that have SAs.
     - `listed`: the instances for which the desired lists have rules.
@@ -40,7 +41,7 @@ class BundleInstances:
     def want(self, instances: Iterable[Instance]) -> None:
         """Sets the instances that have SAs, and gives each of them a number.
 
-        If there are too few numbers, some instances have none (`number_of`), and are not wanted.
+        If there are too few numbers, instances without a number are left out of `wanted`.
         """
         found = set(instances)
         if found == self.wanted:
@@ -85,7 +86,8 @@ class BundleInstances:
 
 
 class WithInstances(Container[int]):
-    """Contains the numbers of some configured bundles, and those of all their instances."""
+    """A set of bundle numbers: those of some configured bundles, and those of all their
+    instances."""
 
     def __init__(self, configured: Container[int], numbers: BundleNumbers) -> None:
         self._configured = configured

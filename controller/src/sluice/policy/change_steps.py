@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells how far a change of rules is: `sluice spd progress`, which `sluice spd commit` shows.
+"""Reports the progress of a change of rules, for `sluice spd progress` and `sluice spd commit`.
 
 Imports only the standard library.
 """
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class ChangeStep(StrEnum):
-    """Steps of a change, in their order."""
+    """Steps of a change of rules, in their order."""
 
     READING = "reading rules"
     PLANNING = "comparing with the rules in force"
@@ -27,7 +27,8 @@ class ChangeStep(StrEnum):
 
 
 class Progress(NamedTuple):
-    """A step, and how many of its rules are done. `of` is 0 if the rules are not counted."""
+    """A step, and the number of rules for which it is done. `of` is the number of all its rules, or
+    0 if the rules are not counted."""
 
     step: ChangeStep
     done: int = 0
@@ -42,7 +43,7 @@ class ChangeSteps:
 
     @contextmanager
     def during(self, step: ChangeStep, of: int = 0) -> Iterator[None]:
-        """Reports a step with `of` rules while the `with` block runs."""
+        """Context manager: reports a step with `of` rules while the `with` block runs."""
         self.now = Progress(step, 0, of)
         try:
             yield

@@ -28,8 +28,8 @@ from sluice.yamlreader import ConfigError
 class Checker:
     """Checks files of rules, against a configuration if there is one.
 
-    `own` returns this router's addresses in the VRF that an SPD guards. If `own` is None, the
-    checker uses the configured addresses.
+    `own` returns this router's addresses in the VRF of an SPD. If `own` is None, the checker uses
+    the configured addresses.
     """
 
     config: Config | None = None
@@ -65,7 +65,7 @@ class Checker:
     def report(self, texts: Mapping[str, SpdText]) -> list[dict[str, Any]]:
         """Returns a report on each SPD, for the API and for `sluice spd check`.
 
-        Precondition: `read` has returned the rules, so they are valid.
+        Precondition: the rules come from `read`, so they are valid.
         """
         return [
             {
@@ -102,7 +102,7 @@ class Checker:
         return warnings(rules, context, text.name) + unreached + by_hand
 
     def _without_sas(self, text: SpdText) -> Iterator[str]:
-        """Yields a warning for each rule with `from_packet` whose bundle can have no instances."""
+        """Yields a warning for each rule with `from_packet` whose bundle cannot have instances."""
         bundles = () if self.config is None else self.config.policy.bundles
         by_hand = {bundle.name for bundle in bundles if not bundle.engines}
         for direction, rules in text.rules.items():

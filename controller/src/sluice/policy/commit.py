@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Carries out a planned commit: saves it on disk, writes it to the switch, puts it into force.
 
-When `apply` returns, the old rules apply to no later lookup. If a step fails, the switch applies
-the old rules or drops packets. The reason is that the switch accepts only cached flows of a list's
-current epoch and verdicts of a list's current generation. Depends on record, reconciler,
-flow_tables, flow_invalidation and state.spd.
+When `apply` returns, the old rules apply to no later lookup. If a step fails, the switch either
+applies the old rules or drops packets, but never applies a mix. The reason is that the switch
+accepts only cached flows of a list's current epoch and verdicts of a list's current generation.
+Depends on record, reconciler, flow_tables, flow_invalidation and state.spd.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ EntityEntry = tuple[EntityKind, EntityKey, EntityValue]
 
 
 def entity_of(state: PolicyList) -> ListEntity:
-    """Returns the state of a list for the switch."""
+    """Returns the entity by which the switch knows a list."""
     return ListEntity(*state.version, state.rule_set)
 
 
@@ -53,8 +53,8 @@ def entities_of(lists: Iterable[PolicyList]) -> list[tuple[EntityKind, int, List
 class CommitWriter:
     """Saves and writes the commits that `table` plans.
 
-    `atomic`: the target applies a write of several lists atomically, so that no packet meets only a
-    part of the write.
+    `atomic`: the target applies a write of several lists atomically. Then no packet meets old and
+    new lists.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class CommitWriter:
     def list_by_id(self, list_id: int) -> PolicyList | None:
         """Returns the list that a packet was punted for.
 
-        Also finds new lists whose write is in flight: the switch may punt packets for such a list
-        before the acknowledgement of the write arrives.
+        Also finds new lists that the switch has not acknowledged yet, because it may punt packets
+        for such a list before its acknowledgement arrives.
         """
         return self._table.lists.get(list_id) or self._unacknowledged.get(list_id)
 
     async def prepare(self, session: Session, commit: Commit) -> None:
-        """Takes the steps of a commit that take long and change nothing that is in force.
+        """Does the slow steps of a commit in advance. They change nothing that is in force.
 
         Writes the blocks of long lists to disk, and resets the counters of new rules. Raises
         SpdStoreError or P4RuntimeError.
@@ -118,8 +118,8 @@ class CommitWriter:
         """Saves a commit, writes it and puts it into force.
 
         `bindings` are written together with the lists. With `together`, no packet meets old and new
-        lists at the same time; a target without atomic writes drops the lists' packets during the
-        change for this. Precondition: `prepare` has returned. Raises SpdStoreError or
+        lists at the same time. For this, a target without atomic writes drops the lists' packets
+        during the change. Precondition: `prepare` has returned. Raises SpdStoreError or
         P4RuntimeError.
         """
         entries = [*entities_of(commit.lists), *bindings]
@@ -144,8 +144,8 @@ class CommitWriter:
     async def _reset_counters(self, session: Session, commit: Commit) -> None:
         """Resets the counters of rule ids that the commit gives to other rules.
 
-        Order: before the lists are written, since packets may meet the new rules before the
-        acknowledgement arrives. No rule in force has these ids.
+        Order: before the lists are written, because packets may meet the new rules before the
+        switch's acknowledgement arrives. No rule in force has these ids.
         """
         done = 0
         refused = False

@@ -71,7 +71,7 @@ class FlowCacheConfig:
 
 
 class LookupMode(Enum):
-    """Tables of the switch in which an SPD's packets find their verdict."""
+    """Tables of the switch in which an SPD's packets find a verdict."""
 
     AUTO = "auto"
     """CACHE_AND_RULES for a list that fits the rule tables as a whole, else CACHE (`table_use`)."""
@@ -88,8 +88,8 @@ class SpdConfig:
     """Holds an SPD as configured.
 
     `file` is None unless the SPD's rules come from a file. `is_mirrored`: the rules come from the
-    kernel's IPsec policies. For a mirrored SPD, `path_mtu` is the path MTU of all its bundles, in
-    bytes of IP packet.
+    kernel's IPsec policies. `path_mtu` applies to all bundles of a mirrored SPD, in bytes of IP
+    packet.
     """
 
     name: str
@@ -108,7 +108,7 @@ class SpdConfig:
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """An ESP engine and its switch port. `l3_if` is the port's interface number in the pipeline.
+    """An ESP engine and its switch port. `l3_if` is the number of the port's layer-3 interface.
 
     `device` is the network device behind the port, if this host has it. While the device is down or
     absent, or the switch reports the port down, the engine's packets are dropped as NO_ENGINE.
@@ -128,9 +128,9 @@ class OutboundSa:
     """An SA, installed by hand, that encrypts the packets of a bundle.
 
     `path_mtu` limits the length of the SA's ESP packets, and `overhead` is the number of bytes that
-    encryption adds, both in bytes of IP packet. `local` is the source address of the ESP packets,
-    and `spi` is their SPI, or None if it is not configured. The SPI is needed to accept ICMP errors
-    about these packets.
+    encryption adds, both in bytes of IP packet. `local` is the source address of the ESP packets.
+    `spi` is their SPI, or None if it is not configured. The SPI is needed to accept ICMP errors
+    that quote these packets.
     """
 
     engine: int
@@ -154,10 +154,10 @@ class InboundSa:
 class BundleConfig:
     """A bundle of SAs that protect the same traffic of one VRF.
 
-    Rules name the bundle and not SAs, since a rekey replaces the SAs. `outbound` and `inbound` are
-    SAs that an operator installs in engines by hand. If there are no such SAs, the controller
-    installs the SAs of `security_associations` in `engines` (the preferred engine first). In that
-    case `path_mtu` is the bundle's path MTU, in bytes of IP packet.
+    Rules name bundles instead of SAs, because a rekey replaces the SAs. `outbound` and `inbound`
+    are SAs that an operator installs in engines by hand. If both are empty, the controller installs
+    the SAs of `security_associations` in `engines` (the preferred engine first). In that case
+    `path_mtu` is the bundle's path MTU, in bytes of IP packet.
     """
 
     name: str
@@ -303,7 +303,7 @@ class SpdKeys(ConfigSection, title="spds"):
 
 
 class OutboundKeys(ConfigSection, title="bundles.outbound"):
-    """Keys of an encrypting SA that an operator sets in its engine by hand."""
+    """Configuration keys of an encrypting SA that an operator installs in its engine by hand."""
 
     engine = required(_AN_ENGINE, "ID of the engine that encrypts.")
     sa = required(_SA_NUMBER, "Number of the SA in the engine.")
@@ -323,7 +323,7 @@ class OutboundKeys(ConfigSection, title="bundles.outbound"):
 
 
 class InboundKeys(ConfigSection, title="bundles.inbound"):
-    """Keys of a decrypting SA that an operator sets in its engine by hand."""
+    """Configuration keys of a decrypting SA that an operator installs in its engine by hand."""
 
     spi = required(_SPI, "SPI of the peer's ESP packets. The values 1 to 255 are reserved.")
     engine = required(_AN_ENGINE, "ID of the engine that decrypts.")
@@ -442,7 +442,7 @@ def read_interface_spd(
 ) -> str | None:
     """Returns the name of the SPD that guards an interface, or None if no SPD guards it.
 
-    Reports a missing key as a problem if any SPD exists.
+    Reports the key as missing if any SPD exists.
     """
     value = section.value(key)
     if value is None or value.is_null():
@@ -663,7 +663,7 @@ def _read_inbound(section: YamlMapping, engines: frozenset[int]) -> InboundSa | 
 
 
 def _one_by_hand(engines: frozenset[int]) -> Callable[[object], int]:
-    """Returns a converter for the id of an engine without `admin`."""
+    """Returns a function that reads the id of an engine without `admin`."""
     choose = scalars.one_of(engines)
 
     def convert(value: object) -> int:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds shadowed rules. A rule is shadowed if one earlier rule matches all of its packets.
 
-The earlier rule is then said to cover the shadowed rule. The test whether a rule covers another is
-exact. To avoid testing all pairs, each rule is indexed by its blocks: the smallest prefixes, of a
-few lengths, that contain the rule's addresses and ports. A rule can cover another rule only if its
-blocks contain the other rule's blocks. If the rules are for different hosts or ports, the time is
-linear in the number of rules. Pure; depends on model.
+The earlier rule **covers** the shadowed rule. The test whether a rule covers another is exact. To
+avoid testing all pairs, each rule is indexed by its blocks: the smallest prefixes that contain the
+rule's addresses and ports, where only a few prefix lengths are allowed. A rule can cover another
+rule only if its blocks contain the other rule's blocks. If the rules are for different hosts or
+ports, the search takes linear time in the number of rules. Pure; depends on model.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Coverage(NamedTuple):
 def warn_of_unreached(rules: Sequence[Rule], direction: Direction) -> Iterator[str]:
     """Yields a warning for each rule that covers others, in the order of the list.
 
-    Then yields warnings of rules that can match no packet, and of an incomplete search.
+    Then yields warnings about rules that can match no packet, and about an incomplete search.
     """
     operators = [rule for rule in rules if not rule.generated]
     coverage = find_covered(operators)
@@ -78,7 +78,8 @@ def warn_of_unreached(rules: Sequence[Rule], direction: Direction) -> Iterator[s
 
 
 def quoted_names(names: Sequence[str]) -> str:
-    """Returns the names in quotes. Many names are cut to the first ones and a count of the rest."""
+    """Returns the names in quotes. If there are many, returns the first ones and the number of the
+    rest."""
     quoted = [repr(name) for name in names[:NAMED]]
     if len(names) > NAMED:
         quoted[NAMED - 1] = f"{len(names) - NAMED + 1} more"
@@ -103,8 +104,8 @@ def find_covered(rules: Sequence[Rule], tests: int = TESTS) -> Coverage:
         if by is not None:
             by_rule.setdefault(by, []).append(at)
         else:
-            # Only rules that are not covered are indexed. Coverage is transitive: whatever a
-            # covered rule covers, its covering rule covers too.
+            # Only rules that are not covered are indexed. This is enough: if rule A covers B and B
+            # covers C, then A covers C.
             earlier.setdefault(blocks, []).append(at)
             for known, one in zip(used, blocks, strict=True):
                 known.add(one)
@@ -138,7 +139,7 @@ def _matches_nothing(rule: Rule) -> bool:
     return rule.protocol is OPAQUE and any(len(low) == 4 for low, _ in ranges)
 
 
-# -- one selector against another
+# -- comparing selectors
 
 
 def _covers_protocols(
@@ -150,10 +151,10 @@ def _covers_protocols(
 
 
 def _shown(rule: Rule, numbers: Numbers, protocols: frozenset[int]) -> Numbers:
-    """Returns the ports, ICMP numbers or mobility types that packets matching a rule may have.
+    """Returns the ports, ICMP numbers or mobility types that the packets of a rule may have.
 
-    `numbers` is the rule's selector, `protocols` are the protocols that have such numbers. Returns
-    OPAQUE if no protocol of the rule has such numbers.
+    `numbers` is the rule's selector. `protocols` are the protocols whose packets have such numbers.
+    Returns OPAQUE if the rule matches no such protocol.
     """
     if numbers is not None or rule.protocol is None:
         return numbers
@@ -205,8 +206,8 @@ def _covers_ranges(
 
 
 def _blocks(rule: Rule) -> tuple[_Block, _Block, _Block]:
-    """Returns three blocks: the smallest ones that contain a rule's source addresses, its
-    destination addresses and its destination ports."""
+    """Returns the three blocks of a rule: those of its source addresses, its destination addresses
+    and its destination ports."""
     ports = rule.destination_port if isinstance(rule.destination_port, tuple) else ()
     return (
         _address_block(rule.source),
@@ -223,9 +224,10 @@ def _address_block(ranges: tuple[AddressRange, ...] | None) -> _Block:
 
 
 def _block(size: int, ranges: Sequence[tuple[int, int]]) -> _Block:
-    """Returns the smallest block, of the prefix lengths in `_LEVELS`, that contains all ranges.
+    """Returns the smallest block that contains all ranges.
 
-    Returns _ANY if no such block contains all ranges.
+    Only blocks of the prefix lengths in `_LEVELS` are considered. Returns _ANY if none of them
+    contains all ranges.
     """
     low, high = min(one[0] for one in ranges), max(one[1] for one in ranges)
     common = size * 8 - (low ^ high).bit_length()

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides what a list does with a packet, without any effect (RFC 4301, sections 6 and 7).
 
-`first_packets` carries the decisions out. `explain` only shows them. So both agree on ICMP errors
-and fragments, whose verdict is more than the first rule that matches.
+`first_packets` carries the decisions out, and `explain` only shows them. So both treat ICMP errors
+and fragments alike, although more than the first matching rule decides about these.
 
 An ICMP error (section 6) that no rule matches is treated like a packet of the reverse flow of the
 packet that it quotes. But the sender of an error can forge the quote. So an outbound error passes
-only if the rule for that flow is PROTECT, and then through the rule's bundle. An inbound error
-passes only if it came through that bundle, or in clear if the SPD has `icmp_errors: checked`. All
-other errors are dropped.
+only if the rule for the reverse flow is PROTECT, and is protected by that rule's bundle. An inbound
+error passes only if it came through that bundle, or in clear if the SPD has `icmp_errors: checked`.
+All other errors are dropped.
 
-A kernel's default counts as no rule. If the default is bypass, it decides about an error whose
-quoted packet is bypassed too. An error in fragments does not get this default if its quote could be
-of a flow that a rule protects or discards, since later fragments cannot be judged by the quote. A
-redirect, and every other quoting message that routers do not forward, is treated the same way.
+A kernel's default does not count as a rule that matches. If the default is bypass, an error passes
+if the packet that it quotes would be bypassed too. Later fragments of an error do not show the
+quote. So an error in fragments is dropped if it might quote a packet of a flow that a rule protects
+or discards. A redirect, and every other quoting message that routers do not forward, is treated
+like an error in fragments.
 
 Depends on policy.model, state.spd and wire.selectors.
 """
@@ -59,8 +60,8 @@ class Decision(NamedTuple):
 
     - `is_cacheable`: the verdict applies to each packet with the same key in the flow cache.
     - `refused_error`: why an ICMP error is dropped; None for other packets.
-    - `is_by_quote`: the packet that the ICMP error quotes has decided.
-    - `is_refused_in_clear`: the ICMP error came in clear and may not.
+    - `is_by_quote`: the verdict follows from the packet that the ICMP error quotes.
+    - `is_refused_in_clear`: the ICMP error was dropped because it came in clear.
     """
 
     verdict: Verdict
@@ -78,7 +79,7 @@ class Decisions:
     """Decides about the packets of all lists.
 
     `is_checked` returns whether an SPD has `icmp_errors: checked`. `is_esp_source` returns whether
-    an SA of an SPD sends ESP from this address with this SPI.
+    an SA of an SPD sends ESP packets with the given source address and SPI.
     """
 
     def __init__(
@@ -92,14 +93,14 @@ class Decisions:
     def of_packet(
         self, state: PolicyList, frame: bytes, seen: SeenPacket, verdict: Verdict, bundle: int
     ) -> Decision:
-        """Decides about a packet that is no fragment.
+        """Decides about an unfragmented packet.
 
-        `verdict` is that of the first rule that matches. `bundle` carried the packet; 0 if it came
-        in clear. Raises WireError; BadQuoteError if the quote is bad.
+        `verdict` is that of the first rule that matches. `bundle` is the bundle that carried the
+        packet; 0 if it came in clear. Raises WireError; BadQuoteError if the quote is bad.
         """
         if is_neighbor_discovery(seen.selectors) and not seen.is_cacheable:
-            # The extension headers were too many for the pipeline. So it did not recognize the
-            # packet as ND and did not check that the hop limit is 255.
+            # The packet has more extension headers than the pipeline parses. So the pipeline did
+            # not recognize it as ND, and did not check that the hop limit is 255.
             raise WireError("nd_invalid", 0, "neighbour discovery behind a deep chain")
         if _is_bypassed_by_default(state, verdict) and quotes_a_packet(seen.selectors):
             if not _may_quote_restricted(state, seen.selectors):
@@ -120,7 +121,8 @@ class Decisions:
     ) -> Decision:
         """Decides about an ICMP error that no rule matches (RFC 4301, 6.1 and 6.2).
 
-        `default` is the verdict of the list's end on the error itself.
+        `default` is the verdict that the error itself would get: a kernel's default or the final
+        discard.
         """
         if quoted.fragment_class is FragmentClass.LATER:
             verdict = state.search_fragment(quoted.selectors, None) or state.final()
@@ -149,8 +151,8 @@ class Decisions:
     def _accept_in_clear(
         self, state: PolicyList, quoted: Quoted, verdict: Verdict
     ) -> Verdict | None:
-        """Returns the verdict on an inbound ICMP error that came in clear, or None if it is
-        refused. Its quote may be forged.
+        """Returns the verdict on an inbound ICMP error that came in clear, whose quote may be
+        forged. Returns None if the error is refused.
 
         The error passes only if the SPD has `icmp_errors: checked`, and only in these cases:
 
@@ -170,9 +172,9 @@ class Decisions:
 
     @staticmethod
     def of_fragment(state: PolicyList, seen: SeenPacket) -> Decision | None:
-        """Decides about a fragment by itself. Raises WireError.
+        """Decides about a fragment without its datagram. Raises WireError.
 
-        Returns None if only the first fragment of its datagram decides (`of_datagram`).
+        Returns None if the decision needs the first fragment of the datagram (`of_datagram`).
         """
         if is_neighbor_discovery(seen.selectors):
             raise WireError("nd_invalid", 0, "neighbour discovery in fragments (RFC 6980)")
@@ -190,9 +192,9 @@ class Decisions:
 
     @staticmethod
     def of_datagram(state: PolicyList, first: Selectors, later: Selectors | None) -> Decision:
-        """Decides about a fragment of the datagram whose first fragment has the selectors `first`.
+        """Decides about a fragment, given the selectors `first` of its datagram's first fragment.
 
-        `later` has the selectors of a later fragment; None if the fragment is the first.
+        `later` has the selectors of a later fragment. It is None for the first fragment itself.
         """
         if later is None:
             verdict = state.search(first)
@@ -212,9 +214,9 @@ def _is_bypassed_by_default(state: PolicyList, verdict: Verdict) -> bool:
 
 
 def _may_quote_restricted(state: PolicyList, error: Selectors) -> bool:
-    """Returns whether an ICMP error may quote a packet of a flow that is protected or discarded.
+    """Returns whether an ICMP error may quote a packet of a flow that a rule protects or discards.
 
-    An error goes to the sender of the quoted packet. So the flow's rule must accept the error's
-    destination.
+    An error goes to the sender of the quoted packet, so the rule for the reverse flow accepts the
+    error's destination.
     """
     return state.restricts_to(error.destination, is_own=error.is_own)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encodes the rules of lists as JSON, for the record on disk (`spdstore`) and the history.
 
-- A short list is an array of rules with the keys of an SPD file. The text of each rule is cached,
-  because encoding would take most of the time of a commit, although a commit changes few rules.
+- A short list is an array of rules with the keys of an SPD file. The text of each rule is cached.
+  Otherwise encoding would take most of the time of a commit, although a commit changes few rules.
 - A long list is `{"blocks": [DIGEST, ...]}`. Each block has about a thousand rules, and is the file
   `blocks/DIGEST.json.gz` in the state directory. An edit of the list adds one or two files. Record
   and history share the files.
 
-A digest is SHA-256 of a block's text, so a damaged block is not read. Depends on spdtext, durable,
-state.blocks and state.common_ends.
+A digest is SHA-256 of a block's text, so damage to a block's file is detected. Depends on spdtext,
+durable, state.blocks and state.common_ends.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _ShortList(NamedTuple):
 
 
 class _LongList(NamedTuple):
-    """Holds the rules of a list, and its blocks, whose files exist."""
+    """Holds the rules of a list, and its blocks. The files of the blocks exist."""
 
     rules: tuple[Rule, ...] = ()
     blocks: tuple[Block, ...] = ()
@@ -109,10 +109,11 @@ class EncodedRules:
         return self._directory / f"{digest}.json.gz"
 
     def decode(self, document: Any, name: ListName | None = None) -> tuple[Rule, ...]:
-        """Returns the rules of a list, given the value of the JSON text.
+        """Returns the rules of a list. `document` is the decoded JSON text.
 
-        `name`: the list is in force, so the next call of `of` encodes only changed rules. Raises
-        OSError, ValueError, KeyError, TypeError, EOFError or zlib.error.
+        `name` names a list that is in force: its rules are cached, so the next call of `of` encodes
+        only rules that have changed. Raises OSError, ValueError, KeyError, TypeError, EOFError or
+        zlib.error.
         """
         if isinstance(document, list):
             return tuple(map(from_document, document))
@@ -133,7 +134,7 @@ class EncodedRules:
     # -- removing
 
     def use(self, user: str, digests: Iterable[str]) -> None:
-        """Sets the blocks that `user` needs."""
+        """Sets the blocks that `user` (the record or the history) needs."""
         self._used[user] = frozenset(digests)
 
     def remove_unused(self) -> None:
@@ -152,7 +153,7 @@ class EncodedRules:
 
 
 def digests_of(document: Any) -> list[str]:
-    """Returns the digests of the blocks of a list, given the value of its JSON text."""
+    """Returns the digests of the blocks of a list. `value` is the decoded JSON text."""
     return [] if isinstance(document, list) else [*map(str, document["blocks"])]
 
 

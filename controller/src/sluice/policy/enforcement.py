@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Enforces the SPDs of a running router: starts them, commits rules, enables flow caches.
+"""Enforces the SPDs of a running router: starts them, commits rules, turns flow caches on and off.
 
 `Policy._commit` plans a commit (`state.spd`), deletes the flows whose verdict the commit changes
 (`flow_invalidation`) and applies the commit (module `commit`). Applying saves the commit on disk,
@@ -7,21 +7,21 @@ then writes it to the switch ahead of all other updates. The commit is in force 
 acknowledged the write. If a commit fails, `Policy` repairs the switch. Changes wait in a queue and
 run one at a time.
 
-A session (`run`) begins once the kernel has reported this router's addresses, which the generated
-rules name. The session compares the switch with the desired state and corrects the switch. If the
-configuration has changed before a restart, no packet meets a mix of the old and the new one:
+A session (`run`) begins once the kernel has reported this router's addresses, because the generated
+rules name them. The session compares the switch with the desired state and corrects the switch. If
+the configuration has changed over a restart, no packet is handled by a mix of both configurations:
 
 - entities that differ are closed before anything is written (`plan_closing`): the switch drops
   their packets;
 - the lists are replaced, either all in one write or while the lists are closed;
 - only then are interfaces bound and opened (`Reconciler.open`).
 
-SAs decide which instances of bundles there are (`policy.populated`). When instances come or go,
-`_commit_instances` commits the lists with their rules, like any other change of rules.
+An instance of a bundle (`policy.populated`) exists as long as it has SAs. When instances come or
+go, `_commit_instances` commits the lists with the instances' rules, like any other change of rules.
 
 The numbers of lists, epochs and rules are read from the record on disk. If the record is
-unreadable, the program ends: with guessed numbers, a retired flow could become valid again. A
-restart resumes with the last committed rules and the last on/off state of each cache (`start`).
+unreadable, the program ends: with guessed numbers, a stale flow could become valid again. A restart
+resumes with the last committed rules and the last on/off state of each cache (`start`).
 
 Depends on state.spd, commit, record, start, operator_rules, reconciler, flow_tables and entities.
 """
@@ -137,8 +137,8 @@ class Policy:
         self.spds: dict[str, SpdConfig] = {spd.name: spd for spd in config.policy.spds}
         encoded = EncodedRules(config.state_dir)
         store = SpdStore(config.state_dir, encoded)
-        # Forgets the committed rules of SPDs that are not configured. If such an SPD is configured
-        # again later, it starts with the configured rules.
+        # SPDs that are not configured lose their committed rules. If one is configured again later,
+        # it starts with the configured rules.
         loaded = store.forget_committed(keep=self.spds)
         self.check_capacity(config)
         mirrored = mirrored or {}
@@ -198,27 +198,28 @@ class Policy:
         """Set while the policy in the switch equals the desired policy."""
         self._addresses_known = asyncio.Event()
         self._addresses_changed = asyncio.Event()
-        self._replaced: list[PolicyList | None] = []  # lists to be freed
+        self._replaced: list[PolicyList | None] = []  # lists to free later
         self._named: dict[str, list[Address]] = {}  # addresses in the generated rules
         if self.spds:
             self._reconciler.hold(OPENING)
 
     def check_capacity(self, config: Config) -> None:
-        """Raises PolicyError if a configuration exceeds the pipeline's table sizes."""
+        """Raises PolicyError if a configuration needs more entries than the pipeline's tables
+        have."""
         check_capacity(config, Capacity(self._codec.flows, self._codec.rules, self._codec.lists))
 
     def set_configured(self, config: Config) -> None:
         """Updates the configuration of the SPDs, including configured rules.
 
-        The rules in force do not change.
+        Does not change the rules in force.
         """
         self.spds.update((spd.name, spd) for spd in config.policy.spds)
 
     def is_cache_on(self, spd: str) -> bool:
         """Returns whether an SPD's flow caches are on.
 
-        The operator's last command decides; if there was none, the configuration does. With `mode:
-        rules` there are no caches.
+        The operator's last command decides. Without a command, the configuration decides. With
+        `mode: rules` there are no caches.
         """
         if self.spds[spd].mode is LookupMode.RULES:
             return False
@@ -231,7 +232,8 @@ class Policy:
     ) -> ClosingPlan:
         """Returns the installed entities to close before the new configuration is written.
 
-        `moved_interfaces` are interface numbers that may stand for another interface in the switch.
+        `moved_interfaces` are interface numbers that may mean another interface in the switch than
+        in the configuration.
         """
         self._warn_of_a_lost_record(installed)
         wanted: dict[EntityKind, Mapping[EntityKey, EntityValue]] = dict(self._reconciler.desired)
@@ -254,10 +256,11 @@ class Policy:
         self._had_lists = True
 
     async def run(self, session: Session) -> None:
-        """Starts the SPDs in a session and maintains them until cancelled.
+        """Starts the SPDs in a session, and then applies changes of addresses and instances to
+        them.
 
-        Raises P4RuntimeError when the session ends, and SpdStoreError or PolicyError if the
-        configured SPDs cannot be started.
+        Runs until cancelled. Raises P4RuntimeError when the session ends, and SpdStoreError or
+        PolicyError if the configured SPDs cannot be started.
         """
         await self._addresses_known.wait()
         self._addresses_changed.clear()
@@ -304,7 +307,7 @@ class Policy:
         epochs = highest_epochs(flows)
         for list_id, epoch in epochs.items():
             self.table.observe(list_id, ListVersion(epoch, 0))
-        # Order: before the first await, so that both name the same addresses.
+        # Order: before the first await, so that the rules and `named` have the same addresses.
         generated, named = self.rules.generated(self.spds), self.rules.named_by(self.spds)
         in_thread = any(map(is_long, self.rules.by_list.values()))
 
@@ -351,9 +354,11 @@ class Policy:
             self.table.lists[state.list_id] = state
 
     async def _write_lacking_rule_sets(self, session: Session) -> None:
-        """Writes the rule sets of lists in force that have none, and then names them.
+        """Writes rule sets for the lists in force that have none, and then names these sets in the
+        lists.
 
-        A list whose set cannot be named stays without. Raises P4RuntimeError if the session ends.
+        If a rule set cannot be written or named, its list stays without one. Raises P4RuntimeError
+        if the session ends.
         """
         lacking = tuple(state for state in self.table.lists.values() if not state.rule_set)
         for state in lacking:
@@ -381,7 +386,8 @@ class Policy:
     ) -> list[tuple[FlowSlot, FlowVerdict]]:
         """Deletes the flows of lists whose epoch number wraps around with this commit.
 
-        A flow with an old epoch number would become valid again. Returns the other flows.
+        Without this, flows of an old epoch would become valid again when its number recurs. Returns
+        the other flows.
         """
         wrapped = wrapped_lists(commit, highest_epochs(flows))
         await self.flows.delete_found(
@@ -392,8 +398,9 @@ class Policy:
     def _changed_bindings(self, commit: Commit) -> list[EntityEntry]:
         """Returns the interface bindings to change in the same write as the lists.
 
-        If the write is atomic, an interface that gets another SPD need not be closed. For a target
-        without atomic writes, returns no bindings: there the interface is closed and bound later.
+        With an atomic write, an interface that gets another SPD need not be closed. For a target
+        without atomic writes, returns no bindings, because the interface is closed first and bound
+        later.
         """
         if not self._atomic:
             return []
@@ -412,10 +419,10 @@ class Policy:
         ]
 
     def _name_bundles(self) -> None:
-        """Saves the name of the bundle that each bundle number stands for.
+        """Saves which bundle each bundle number means.
 
-        Order: before SAs are written to the switch. From now on, the bundle numbers of all flows
-        mean the same as in the configuration. Raises SpdStoreError.
+        Order: before SAs are written to the switch. From now on, the bundle numbers in all flows
+        have the meaning that they have in the configuration. Raises SpdStoreError.
         """
         if self.record.bundle_names != self.numbers.names:
             self.record.bundle_names = self.numbers.names
@@ -435,7 +442,7 @@ class Policy:
     def _bind_bundles(self, spd: str, bundles: Iterable[str], changes: EntityChanges) -> None:
         """Binds a mirrored SPD's bundles to the SPD's inbound list.
 
-        The list then checks the packets that SAs of these bundles have decrypted.
+        The list then checks the packets that SAs of these bundles decrypt.
         """
         list_id = self.table.id_of(spd, Direction.INBOUND)
         vrf = policy_entities.vrf_of(self._config, spd)
@@ -455,9 +462,9 @@ class Policy:
                 changes.set(EntityKind.BUNDLE_BINDING, in_vrf, ListBinding(list_id))
 
     def _installed(self) -> dict[int, ListEntity]:
-        """Returns the states of the lists in the switch by list id.
+        """Returns the entities of the lists in the switch, by list id.
 
-        Omits entries that the controller cannot have written.
+        Ignores entries that no controller of this version has written.
         """
         return {
             key: value
@@ -469,7 +476,7 @@ class Policy:
     def _with_lost(
         self, commit: Commit, spds: Iterable[str], installed: Mapping[int, ListEntity]
     ) -> Commit:
-        """Adds to a commit the lists of these SPDs whose state in the switch is wrong.
+        """Adds to a commit those lists of these SPDs that differ in the switch.
 
         The added lists get new version numbers.
         """
@@ -484,11 +491,12 @@ class Policy:
         return Commit(commit.lists + self.table.plan_bump(lost).lists, commit.rule_ids)
 
     def _retiring(self, epochs: Mapping[int, int]) -> Commit:
-        """Plans new version numbers for lists whose cache is off but whose flows are still valid.
+        """Plans new version numbers for lists whose cache is off but whose flows in the switch are
+        still valid.
 
-        The new numbers retire these flows. `epochs` has the highest epoch of each list's flows in
-        the switch. Flows remain valid if the cache was turned off in the configuration, or if the
-        program ended before it retired the flows.
+        The new numbers make these flows stale. `epochs` has the highest epoch of each list's flows
+        in the switch. Such flows remain if the cache was turned off in the configuration, or if the
+        program ended while it turned the cache off.
         """
         return self.table.plan_bump(
             [
@@ -514,8 +522,8 @@ class Policy:
     ) -> list[PolicyList]:
         """Commits new rules for SPDs.
 
-        `change` names the change in logs, and `message` is the operator's reason for it. Returns
-        the changed lists once they are in force in the switch. Raises PolicyError.
+        `change` names the change in logs. `message` is the operator's reason for the change.
+        Returns the changed lists once they are in force in the switch. Raises PolicyError.
         """
         for spd in changes:
             self._check_committable(spd)
@@ -582,8 +590,8 @@ class Policy:
         changed = await self._commit(rules, change)
         after = self._rules_by_spd(spds)
         if await call(partial(ne, before, after), in_thread=any(map(is_long, rules.values()))):
-            # Order: after the switch's acknowledgement. Writing a long list takes long, and so may
-            # the lookup of the user's name.
+            # Order: after the switch's acknowledgement, because writing a long list and looking up
+            # the user's name may take long.
             record = partial(self._record_commit, change, message, before, after)
             with self.steps.during(ChangeStep.HISTORY):
                 await asyncio.to_thread(record, REQUESTED_BY.get())
@@ -600,8 +608,8 @@ class Policy:
     ) -> None:
         """Adds a commit to the history. `before` and `after` have the rules of all SPDs.
 
-        Empties `before` and frees the replaced lists. Freeing lists of a million rules takes long,
-        so it is done in this thread, not in the event loop's.
+        Empties `before` and frees the replaced lists. To free lists of a million rules takes long,
+        so this thread does it, not the event loop's.
         """
         author = None if requester is None else author_of(requester.uid, requester.pid)
         self.history.append(change, after, before, message=message, author=author)
@@ -613,8 +621,8 @@ class Policy:
     ) -> dict[str, dict[Direction, tuple[Rule, ...]]]:
         """Returns the rules of these SPDs that were in force right after a commit in the history.
 
-        If `spds` is empty, returns the rules of all SPDs of that commit, without SPDs that are no
-        longer configured or are mirrored now. Raises PolicyError.
+        If `spds` is empty, returns the rules of all SPDs of that commit, except SPDs that are
+        mirrored now or no longer configured. Raises PolicyError.
         """
         try:
             chosen = list(spds) or [
@@ -636,7 +644,7 @@ class Policy:
             named = self.rules.named_by(spds)
             with self.steps.during(ChangeStep.PLANNING):
                 commit = await self._plan(spds)
-            self.record.bundle_names = self.numbers.names  # saved with the commit
+            self.record.bundle_names = self.numbers.names  # `apply` saves them
             with self.steps.during(ChangeStep.RULE_TABLES):
                 commit = await self.rule_sets.prepare(session, commit)
             try:
@@ -680,14 +688,15 @@ class Policy:
         return commit
 
     async def _number_bundles_without_sa(self, spds: Iterable[str], *, in_thread: bool) -> None:
-        """Gives numbers to the bundles that never have an SA. Raises TooManyBundlesError."""
+        """Gives numbers to the bundles without SA (`populated.without_sa`). Raises
+        TooManyBundlesError."""
         names = await call(partial(self.rules.bundles_without_sa, spds), in_thread=in_thread)
         self.numbers.add(names)
 
     async def _delete_changed_flows(self, commit: Commit) -> Commit:
         """Deletes the flows whose verdict a commit changes, in lists that keep their epoch.
 
-        Returns the commit. Lists whose flows could not be deleted have a new epoch in it.
+        Returns the commit, in which lists have a new epoch if their flows could not be deleted.
         """
         before = self.table.lists
         retired = {
@@ -724,9 +733,8 @@ class Policy:
     async def repair(self, read: Callable[[], Awaitable[None]]) -> None:
         """Repairs lists in the switch that differ from the desired state.
 
-        No other change runs during the repair. `read` reads the lists in the switch. Wrong lists
-        get new version numbers, so that verdicts from before the repair do not apply. Raises
-        PolicyError.
+        Runs exclusively. `read` reads the lists in the switch. Lists that differ get new version
+        numbers, so that verdicts from before the repair do not apply. Raises PolicyError.
         """
 
         async def change() -> None:
@@ -738,11 +746,10 @@ class Policy:
         await self._exclusively(change)
 
     async def _repair(self, session: Session) -> None:
-        """Writes lists that differ in the switch again, with the same rules and new version
+        """Writes lists that differ in the switch again, with unchanged rules and new version
         numbers.
 
-        If the switch refuses the repair of an SPD, the SPD's packets are dropped until the next
-        commit for the SPD.
+        If the switch refuses an SPD's lists, the SPD's packets are dropped until its next commit.
         """
         for spd in self.spds:
             lost = self._with_lost(Commit(()), [spd], self._installed())
@@ -780,8 +787,8 @@ class Policy:
         self._reconciler.submit(changes)
 
     def _release_bundles(self, changes: EntityChanges, mirrored_vrf: int = 0) -> None:
-        """Releases the numbers of bundles that no SA, no list and no entry of an SA in the switch
-        names. `mirrored_vrf` is the VRF of mirrored bundles that are released."""
+        """Releases the numbers of bundles that are no longer in use: no SA, no list and no SA entry
+        of the switch names them. `mirrored_vrf` is the VRF of the mirrored bundles among these."""
         installed = self._reconciler.installed.by_kind
         vrfs = policy_entities.vrfs_of_bundles(self._config)
         in_switch = {
@@ -809,14 +816,14 @@ class Policy:
     def _list_instances(self) -> None:
         """Inserts the rules of the wanted instances into the desired lists.
 
-        Order: only while no other change runs, so that the lists of a commit have the same
+        Order: only while no other change runs, so that all lists of a commit have the same
         instances.
         """
         self.instances.listed = self.instances.wanted
         self.rules.instances = ordered(self.instances.listed)
 
     async def _follow_instances(self) -> None:
-        """Commits the rules of instances whenever SAs make other instances necessary."""
+        """Commits the rules of instances whenever the set of wanted instances has changed."""
         while True:
             await self.instances.changed.wait()
             self.instances.changed.clear()
@@ -828,10 +835,11 @@ class Policy:
                 loop.call_later(ADDRESS_RETRY, self.instances.changed.set)
 
     async def _commit_instances(self) -> None:
-        """Commits the rules of the wanted instances. Then releases the numbers of others.
+        """Commits the rules of the wanted instances. Then releases the numbers of instances that
+        are gone.
 
-        Order: the bindings of the instances' bundles need no rules. Until the rules are in force,
-        the lists refuse the packets of these bundles.
+        Order: the bindings may be written before the rules. Until the rules are in force, the lists
+        refuse the packets of the instances' bundles.
         """
         changed = self.instances.wanted ^ self.instances.in_force
         if not changed:
@@ -900,10 +908,10 @@ class Policy:
     # -- shared by all changes
 
     async def close(self) -> None:
-        """Waits for the change that is under way, and refuses all others.
+        """Waits for the change that is under way, and refuses later changes.
 
-        Order: before another controller loads the record. A change that ended later would save its
-        own rules over those of that controller.
+        Order: before another controller loads the record. Otherwise a change that ends later would
+        overwrite the record of that controller.
         """
         self._closed = True
         async with self._lock:
@@ -946,10 +954,10 @@ class Policy:
     # -- views
 
     def verdict_of(self, slot: FlowSlot) -> FlowVerdict | None:
-        """Returns the rules' verdict on a cached flow.
+        """Returns the verdict that the rules give for a cached flow.
 
-        Returns None if the flow's list is unknown, or if the flow's key alone does not determine
-        the verdict.
+        Returns None if the flow's list is unknown, or if the verdict depends on more than the
+        flow's key.
         """
         state = self.table.lists.get(slot.list_id)
         packet = slot.key.selectors()
@@ -980,7 +988,8 @@ class Policy:
     # -- this router's addresses
 
     def addresses_changed(self) -> None:
-        """Called once the kernel has reported all addresses of this router, and at each change."""
+        """Called once the kernel has reported all addresses of this router, and at each change of
+        addresses."""
         self._addresses_known.set()
         self._addresses_changed.set()
 
@@ -1001,10 +1010,11 @@ class Policy:
                     loop.call_later(ADDRESS_RETRY, self._addresses_changed.set)
 
     async def _commit_addresses(self, spd: str) -> None:
-        """Commits an SPD's rules in force with the generated rules for the current addresses.
+        """Commits an SPD's operator rules unchanged, with new generated rules for the current
+        addresses.
 
-        Order: the rules are read here, while no other change runs. Rules from before another commit
-        would undo this commit.
+        Order: the rules are read here, while no other change runs. If they were read earlier, this
+        commit could undo another commit made meanwhile.
         """
         await self._commit(self.rules.of([spd]), "addresses of this router")
         self._replaced.clear()
@@ -1013,7 +1023,8 @@ class Policy:
 def _bundle_numbers(
     config: Config, known: Mapping[int, str], mirrored: Iterable[MirroredSpd]
 ) -> BundleNumbers:
-    """Returns the numbers of all bundles at the start. `known` are those of an earlier process."""
+    """Returns the numbers of all bundles at the start. `known` has the numbers that an earlier
+    process recorded."""
     numbers = BundleNumbers(config.policy.bundle_ids(), known)
     for one in mirrored:
         numbers.add(one.bundles)
@@ -1021,9 +1032,10 @@ def _bundle_numbers(
 
 
 def _retrieve(task: asyncio.Future[T]) -> None:
-    """Retrieves a task's exception.
+    """Reads a task's exception.
 
-    If the caller was cancelled, nothing else does so, and asyncio would log the exception as lost.
+    Nobody else reads the exception if the caller was cancelled. Then asyncio would log it as never
+    retrieved.
     """
     if not task.cancelled():
         task.exception()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Translates the policy configuration into entities of the switch.
 
-The switch drops packets of an interface without a binding. So every layer-3 interface has a binding
-in both directions. An interface that no SPD guards has a binding to no list. An interface that an
-SPD guards is bound only once the SPD's lists are in the switch (`bindings`). Pure; depends on
-config and entities.
+The switch drops packets of an interface without a binding. So every layer-3 interface gets a
+binding in both directions. The binding of an interface without SPD names no list. An interface with
+an SPD is bound only once the SPD's lists are in the switch (`bindings`). Pure; depends on config
+and entities.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def without_lists(config: Config) -> EntityChanges:
     """
     changes = EntityChanges()
     for engine in config.policy.engines:
-        # The engine's port belongs to no VRF: the header of each decrypted packet names the
-        # packet's ingress interface.
+        # The engine's port belongs to no VRF. Each decrypted packet has a header that names its
+        # ingress interface.
         interface = L3Interface(engine.l3_if, 0, PortRole.ENGINE)
         changes.set(EntityKind.L3_INTERFACE, Attachment(engine.port, 0), interface)
     if not config.policy.spds:
@@ -80,10 +80,11 @@ def bindings(
 ) -> EntityChanges:
     """Returns the entities to install only after the lists are in the switch.
 
-    - Bindings of interfaces, including bindings to no list. A packet passes the policies of its
-      ingress and its egress interface, so such a binding could let it pass too early.
+    - Bindings of interfaces, including bindings to no list. A packet passes the lists of both its
+      ingress and its egress interface. If one of them is bound to no list before the other has its
+      list, the packet could pass too early.
     - Bindings of bundles, and SAs. This includes outbound SAs: flows name bundles by number, and
-      before the lists are written, a flow's number could stand for another bundle.
+      before the lists are written, a flow's number could mean another bundle.
 
     Omits bindings to a list that has no number yet (`list_id` returns None). `associations` holds
     the entities of the SAs that the controller installs in engines.
@@ -122,7 +123,7 @@ def _bind_bundle(
         changes.set(
             EntityKind.INBOUND_SA, InboundSpi(vrf, sa.spi), Decrypt(bundle.id, sa.engine, sa.sa)
         )
-        # All ESP fragments of a VRF go to one engine: that of the first configured inbound SA.
+        # Sends all ESP fragments of a VRF to one engine: that of the first configured inbound SA.
         if changes.of(EntityKind.REASSEMBLY_ENGINE).get(vrf) is None:
             changes.set(EntityKind.REASSEMBLY_ENGINE, vrf, ReassemblyEngine(sa.engine))
 
@@ -136,7 +137,7 @@ def vrfs_of_bundles(config: Config) -> dict[str, int]:
 def vrf_of(config: Config, spd: str) -> int:
     """Returns the VRF of the interfaces that an SPD guards.
 
-    Precondition: all these interfaces are in the same VRF.
+    Precondition: all interfaces of an SPD are in the same VRF.
     """
     return next(one.vrf.id for one in config.interfaces if one.spd == spd)
 
@@ -144,7 +145,7 @@ def vrf_of(config: Config, spd: str) -> int:
 def moved_bundles(numbers: Mapping[str, int], bundle_names: Mapping[int, str]) -> frozenset[int]:
     """Returns the bundle numbers whose meaning in the switch differs from the configuration.
 
-    `numbers` has the configured number of each bundle. `bundle_names` has, for each number in the
-    switch, the name of the bundle for which it stands.
+    `numbers` has the configured number of each bundle. `bundle_names` maps each number in the
+    switch to the name of the bundle that it means.
     """
     return frozenset(number for name, number in numbers.items() if bundle_names.get(number) != name)

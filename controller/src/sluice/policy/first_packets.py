@@ -3,8 +3,8 @@
 
 For each packet, the list is searched, the flow is inserted into the cache, and the packet is
 re-injected. Re-injection does not wait until the switch has the flow: the packet carries its own
-verdict, and the flow serves later packets only. A packet with verdict DISCARD is dropped here, but
-its flow is installed too.
+verdict, and only later packets use the flow. A packet with verdict DISCARD is dropped here, but its
+flow is installed too.
 
 Fragments (RFC 4301, section 7) get the verdict of their datagram. This verdict is cached as usual
 if all rules that could match a later fragment have the same verdict. Otherwise each fragment is
@@ -15,7 +15,7 @@ The verdict of an ICMP error (section 6) may depend on the packet that it quotes
 Two kinds of verdict are not cached:
 
 - a verdict on an ICMP error that depends on the packet that the error quotes;
-- the verdict on a packet whose headers the pipeline could not parse completely.
+- a verdict on a packet with headers that the pipeline could not parse.
 
 Every packet is re-injected, held or counted as dropped. Depends on policy, decisions, flow_tables,
 audit_log, rejections, state.fragments and wire.selectors.
@@ -53,14 +53,15 @@ LATER_REFUSED = "later fragment, its bundle carries none"
 
 
 class Reinjection(NamedTuple):
-    """A frame to re-inject, and its packet-out metadata."""
+    """A frame to re-inject, and the metadata of its packet-out."""
 
     frame: bytes
     metadata: Metadata
 
 
 class _Answer(NamedTuple):
-    """Holds what the plain packets that match the same rule of a list have in common."""
+    """Holds the answer to plain packets that match one rule of a list. All these packets get the
+    same answer."""
 
     flow: FlowVerdict
     searched: tuple[int, int]
@@ -69,7 +70,7 @@ class _Answer(NamedTuple):
 
 
 class _Answers:
-    """Holds the answers to plain packets that match the rules of a list, by the rule's position."""
+    """Caches the answers to the plain packets of a list, by position of the matching rule."""
 
     def __init__(self, state: PolicyList) -> None:
         self.state = state
@@ -77,7 +78,7 @@ class _Answers:
         self.by_position: dict[int | None, _Answer] = {}
 
     def add(self, at: int | None) -> _Answer:
-        """Returns the answer to packets that first match the rule at this position."""
+        """Makes the answer to packets whose first match is the rule at this position."""
         state, verdict = self.state, self.state.verdict_at(at)
         rule, action, bundle = verdict
         epoch, generation = state.version
@@ -93,8 +94,8 @@ class _Answers:
 class FirstPackets:
     """Answers packets that were punted because they need a list's verdict.
 
-    `is_esp_source` returns whether an SA of an SPD sends ESP from this address with this SPI.
-    `without_later` has the bundles that carry no later fragments.
+    `is_esp_source` returns whether an SA of an SPD sends ESP packets with the given source address
+    and SPI. `without_later` has the bundles that carry no later fragments.
     """
 
     def __init__(
@@ -126,8 +127,8 @@ class FirstPackets:
     def answer(self, packet: PuntedPacket, now: float) -> list[Reinjection]:
         """Searches the list and returns the packets to re-inject.
 
-        These are `packet`, unless it is discarded or held, and the later fragments that were held
-        until `packet`, the first fragment of their datagram, arrived.
+        These are `packet`, unless it is discarded or held. If `packet` is the first fragment of its
+        datagram, the later fragments that waited for it are among them.
         """
         state = self._policy.list_by_id(packet.list_id)
         if state is None:
@@ -136,7 +137,8 @@ class FirstPackets:
         try:
             seen = selectors(packet.frame, is_own=self._is_own(packet))
             if self._is_ah_to_router(packet, seen):
-                # The pipeline did not walk all headers. It drops any other such packet itself.
+                # The pipeline punts AH only if it did not parse all headers. It drops all other AH
+                # itself.
                 self._audit.packet_dropped(AH_NO_SA, packet, now)
                 self.counters[f"dropped: {AH_NO_SA}"] += 1
                 return []
@@ -179,7 +181,7 @@ class FirstPackets:
         return answered
 
     def _answers_of(self, list_id: int) -> _Answers | None:
-        """Returns the answers of a list's rules in force, or None if the list is not known."""
+        """Returns the answers of a list in force, or None if the list is not known."""
         state = self._policy.list_by_id(list_id)
         if state is None:
             return None
@@ -189,7 +191,8 @@ class FirstPackets:
         return known
 
     def take_rejected(self) -> list[PuntedPacket]:
-        """Returns the discarded packets since the last call whose rule asks for an answer."""
+        """Returns the packets that were discarded since the last call and whose rule has
+        `reject`."""
         rejected, self._rejected = self._rejected, []
         return rejected
 
@@ -208,7 +211,7 @@ class FirstPackets:
         return packet.origin == self._packets.origin_local
 
     def _is_ah_to_router(self, packet: PuntedPacket, seen: SeenPacket) -> bool:
-        """Returns whether this is AH for this router, for which there is no SA (RFC 4301, 5.2)."""
+        """Returns whether this is AH for this router, which has no SAs for AH (RFC 4301, 5.2)."""
         inbound = packet.stage == self._packets.stage_inbound
         is_in_clear = inbound and not packet.bundle
         return is_in_clear and seen.selectors.is_own and seen.protocol == AH
@@ -223,7 +226,7 @@ class FirstPackets:
     ) -> list[Reinjection]:
         """Offers the flow to the cache, and returns the packet with its verdict.
 
-        `key` is the flow's key in the cache, None if it has none.
+        `key` is the flow's key in the cache; None if the flow has no key.
         """
         verdict, refused_error = decision.verdict, decision.refused_error
         self._policy.searched[state.list_id, verdict.rule_id] += 1
@@ -254,7 +257,7 @@ class FirstPackets:
         now: float,
         refused_error: str | None = None,
     ) -> None:
-        """Counts and logs a discarded packet. Keeps the packet if its rule asks for an answer."""
+        """Counts and logs a discarded packet. Keeps the packet if its rule has `reject`."""
         self.counters[f"dropped: policy discards {state.direction.value}"] += 1
         if refused_error is None:
             self._audit.discarded(packet, state, rule_id, now)
@@ -270,7 +273,7 @@ class FirstPackets:
     def _decide(
         self, state: PolicyList, packet: PuntedPacket, seen: SeenPacket, now: float
     ) -> Decision:
-        """Decides about a packet that is no fragment, and counts. Raises WireError."""
+        """Decides about an unfragmented packet, and counts the result. Raises WireError."""
         verdict = state.search(seen.selectors)
         try:
             decision = self.decisions.of_packet(state, packet.frame, seen, verdict, packet.bundle)
@@ -338,7 +341,8 @@ class FirstPackets:
         *,
         is_first: bool,
     ) -> list[Reinjection]:
-        """Applies the verdict, unless it is protection by a bundle without later fragments."""
+        """Applies the verdict. Drops the fragment instead if its bundle carries no later
+        fragments."""
         verdict = decision.verdict
         is_refused = verdict.action is Action.PROTECT and verdict.bundle in self._without_later
         if is_first or not is_refused:

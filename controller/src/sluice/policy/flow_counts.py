@@ -12,7 +12,7 @@ from sluice.p4runtime.session import P4RuntimeError
 
 
 class CounterReader(Protocol):
-    """The part of `Session` that reads."""
+    """Declares the method of `Session` that reads entities."""
 
     def read(self, entities: list[Request]) -> AsyncIterator[Sequence[Request]]:
         """Yields entities in parts."""
@@ -24,7 +24,7 @@ async def read_counts(
     slots: Sequence[FlowSlot],
     is_over: Callable[[], bool],
 ) -> dict[FlowSlot, Count]:
-    """Returns counts by flow, without flows that the switch does not hold.
+    """Returns the counts of those flows that the switch holds.
 
     Raises P4RuntimeError if a read fails and `is_over` says that the session has ended.
     """
@@ -37,7 +37,7 @@ async def read_counts(
             raise
         if len(slots) == 1:
             return {}
-        # Some targets refuse the whole request if one entry does not exist.
+        # Some targets refuse the whole request if one entry does not exist. So reads the halves.
         half = len(slots) // 2
         counts = await read_counts(session, codec, slots[:half], is_over)
         counts |= await read_counts(session, codec, slots[half:], is_over)

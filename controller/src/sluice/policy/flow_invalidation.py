@@ -3,7 +3,7 @@
 
 If a list keeps its epoch, its flows stay valid. Invariant: when the commit takes effect, the switch
 holds no valid flow whose verdict the commit changes. So these flows are deleted before the commit
-(`FlowInvalidation.withdraw`), and meanwhile nothing else writes flows of the list
+(`FlowInvalidation.withdraw`). During the commit, no other flows of the list are written
 (`FlowTables.held`). For packets of a deleted flow, the controller searches the old rules until the
 commit is in force, and then the new rules. A verdict of the old rules that is in flight when the
 commit takes effect carries the old generation, so the switch rejects the verdict.
@@ -49,10 +49,10 @@ a new epoch costs no more than the deletions, although the rules are then search
 
 
 class FlowChange(NamedTuple):
-    """A cached flow whose verdict changes with the rules.
+    """A cached flow whose verdict changes with a commit.
 
-    `after` is None if the key does not determine the new verdict, as for fragments. The rules must
-    then be searched again with the flow's next packet.
+    `after` is None if the new verdict depends on more than the key, as for fragments. The rules are
+    then searched again for the flow's next packet.
     """
 
     key: FlowKey
@@ -70,7 +70,8 @@ class FlowInvalidation:
     def may_keep_epoch(self, list_id: int) -> bool:
         """Returns whether a commit may keep a list's epoch, so that its flows stay valid.
 
-        It may if the list has live flows, and if the controller knows all flows of the list.
+        This is the case if the list has valid flows, and if the controller knows all flows of the
+        list.
         """
         known = self._flows.caches.get(list_id)
         return known is not None and known.cache.is_exact and known.cache.count_live() > 0
@@ -140,7 +141,7 @@ class FlowInvalidation:
 
 
 def _tests_of_changes(before: PolicyList, after: PolicyList) -> list[RuleTest] | None:
-    """Returns the tests of the rules that differ. Returns None if these rules may be many."""
+    """Returns the tests of the rules that differ. Returns None if too many rules may differ."""
     if span_of_changes(before, after) > COMPARED_AT_MOST:
         return None
     changed = changed_rules(before, after)
@@ -148,7 +149,7 @@ def _tests_of_changes(before: PolicyList, after: PolicyList) -> list[RuleTest] |
 
 
 def _candidates(tests: list[RuleTest] | None, flows: Collection[FlowKey]) -> Iterable[FlowKey]:
-    """Returns the flows that the tested rules could match. Without tests, returns all flows."""
+    """Returns the flows that a rule of `tests` could match, or all flows if `tests` is None."""
     if tests is None:
         return flows
     return (key for test in tests for key in test.could_match(flows))

@@ -4,11 +4,11 @@
 After the rules were searched for a packet, `offer` adds the packet's flow to the cache. Writes of
 flows are queued and sent in order, one batch at a time. So a cache in the switch never exceeds its
 size. `flush` sends a batch at once if none is in flight. A session begins with `rebuild`, which
-adopts the flows found in the switch. The session ends with `close`. After that, no flow is
-installed until the next session.
+adopts the flows found in the switch. It ends with `close`, after which no flow is installed until
+the next session.
 
 Ageing: only the switch's packet counters show whether a flow is in use. Each round reads the
-counters of the flows that were not seen in use for the idle timeout, and deletes a flow if its
+counters of the flows that were not seen in use for the idle timeout. It deletes a flow if its
 packet count has not increased. While a cache is nearly full, each round also reads the counters of
 the next eviction candidates. A candidate whose count has increased moves to the end of the eviction
 order (second chance). The more flows were evicted since the last round, the more candidates are
@@ -17,7 +17,7 @@ not. After `EVICTIONS` evictions the next round starts early. If a flow in use i
 packet costs a search, but never gets a wrong verdict. `make bench-flow-eviction` compares the hit
 rate with that of LRU.
 
-A commit that keeps a list's epoch first holds the list (`held`), that is, blocks writes of its
+A commit that keeps a list's epoch first holds the list (`held`), which blocks writes of the list's
 flows. Invariant: only `withdraw` changes the flows of a held list. Otherwise a flow with a verdict
 of the old rules could be written after the commit.
 
@@ -102,10 +102,11 @@ class FlowWriter(Protocol):
     """Declares the methods of `Session` that write and age flows."""
 
     def post_write(self, updates: list[bytes], done: Callable[[WriteOutcome], None]) -> None:
-        """Sends a batch of updates and returns at once. Calls `done` with the later outcome."""
+        """Sends a batch of updates without waiting. Calls `done` with the outcome when the switch
+        answers."""
 
     def read(self, entities: list[p4r.Entity]) -> AsyncIterator[Sequence[p4r.Entity]]:
-        """Yields the requested entities, in the parts that the switch sends."""
+        """Yields the requested entities in parts, as the switch sends them."""
 
 
 class FlowDeleter(Protocol):
@@ -141,7 +142,7 @@ class FlowTables:
         self._failed: asyncio.Future[None]
         self._evictions: Counter[int] = Counter()  # since the last round began, by list id
         self._pressed = asyncio.Event()
-        self._held: Counter[int] = Counter()  # number of holders, by list id
+        self._held: Counter[int] = Counter()  # number of `held` blocks, by list id
         self._answered = asyncio.Event()
 
     # -- a session's beginning and end
@@ -177,10 +178,8 @@ class FlowTables:
                 self._strays.append(slot)
 
     def close(self) -> None:
-        """Ends the use of the session and forgets all flows.
-
-        From now on, the controller does not know which flows the switch holds.
-        """
+        """Ends the use of the session. Forgets all flows, because the controller no longer knows
+        which flows the switch holds."""
         self._session = None
         self._forget()
 
@@ -206,7 +205,7 @@ class FlowTables:
     def correct(self, slot: FlowSlot, found: FlowVerdict | None) -> None:
         """Corrects a flow whose switch entry, `found`, differs from the record."""
         if self._held[slot.list_id]:
-            return  # the next audit round finds the flow too
+            return  # the next audit round will correct it
         known = self._cache_of(slot)
         if known is not None:
             self._queue.push(slot.list_id, known.cache.correct(slot.key, found, self._clock()))
@@ -220,10 +219,10 @@ class FlowTables:
         return None if known is None else known.cache.verdict_of(slot.key)
 
     def verify(self, slot: FlowSlot, verdict: FlowVerdict | None) -> bool:
-        """Checks a flow that was found in the switch against `verdict`, which the rules give.
+        """Compares a flow that was found in the switch with `verdict`, which the rules give.
 
-        Deletes the flow if its verdict is wrong, and returns False. Also deletes the flow if
-        `verdict` is None, since the flow's key alone does not determine the verdict.
+        Deletes the flow if its verdict is wrong, and returns False. If `verdict` is None, the
+        verdict depends on more than the flow's key, and the flow is deleted too.
         """
         if self._held[slot.list_id]:
             return True  # the next round checks the flow again
@@ -243,7 +242,8 @@ class FlowTables:
     # -- packets and commits
 
     def offer(self, list_id: int, key: FlowKey, verdict: FlowVerdict, now: float) -> None:
-        """Adds a flow to a list's cache, if possible. The verdict is that of the rules.
+        """Adds a flow to a list's cache, if possible. `verdict` is the result of searching the
+        rules.
 
         Counts the reason if the flow is not installed.
         """
@@ -266,7 +266,7 @@ class FlowTables:
     def _count_offers(
         self, list_id: int, outcome: OfferResult, number: int, evicted: int = 0
     ) -> None:
-        """Counts flows offered to a list with the same outcome, and the flows evicted for them."""
+        """Counts offered flows by outcome, and the flows evicted to make room."""
         if outcome is not OfferResult.INSTALLED:
             self.counters[f"flow not installed: {outcome.value}"] += number
         elif evicted:
@@ -289,8 +289,8 @@ class FlowTables:
     async def held(self, list_ids: Iterable[int]) -> AsyncIterator[None]:
         """Blocks changes to the flows of these lists during an `async with` block.
 
-        Only `withdraw` may then change the flows. The block starts once the switch has answered all
-        earlier writes of these lists, or once the session is over.
+        Inside the block only `withdraw` may change the flows. The block starts once the switch has
+        answered all earlier writes of these lists, or once the session is over.
         """
         lists = frozenset(list_ids)
         self._held.update(lists)
@@ -321,7 +321,7 @@ class FlowTables:
         return all(known.cache.verdict_of(key) is None for key in keys)
 
     async def delete_found(self, session: FlowDeleter, slots: Sequence[FlowSlot]) -> None:
-        """Deletes flows that `read` has found, before `rebuild`.
+        """Deletes flows that `read` has found. Called before `rebuild`.
 
         Raises P4RuntimeError if the session ends or the switch refuses a deletion.
         """
@@ -340,10 +340,11 @@ class FlowTables:
     def flush(self) -> None:
         """Sends a batch of queued writes, unless a batch is in flight.
 
-        The next batch is sent as soon as the batch in flight is answered.
+        When the switch has answered a batch, the next batch is sent at once.
         """
         if not self._under_way and self._session is not None and (self._queue or self._strays):
-            # An error here means that the session has ended, which the session's owner handles.
+            # A P4RuntimeError means that the session has ended. The owner of the session handles
+            # it.
             with contextlib.suppress(P4RuntimeError):
                 self._begin(self._session)
 
@@ -391,7 +392,8 @@ class FlowTables:
             self._take(batch, outcome)
             self.flush()
         except Exception as error:
-            # The event loop would only log an exception of this callback. So `run` raises it.
+            # If this callback raised, the event loop would only log the exception. So `run` raises
+            # it.
             if not self._failed.done():
                 self._failed.set_exception(error)
 
@@ -409,7 +411,7 @@ class FlowTables:
             turn = shortest / AGEING_ROUNDS
             at_least = min(LOOKS_APART, turn)
             await asyncio.sleep(at_least)
-            # `asyncio.wait_for` of Python 3.11 can ignore a cancellation.
+            # Not `asyncio.wait_for`: in Python 3.11, it can lose a cancellation.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(turn - at_least):
                     await self._pressed.wait()
@@ -425,7 +427,7 @@ class FlowTables:
                     self.flush()
 
     def _flows_to_count(self, known: ListCache, evictions: int) -> Iterator[Sequence[FlowKey]]:
-        """Yields the flows whose counters a round reads, as they are now, in slices."""
+        """Yields slices of the flows whose counters this round reads."""
         now, cache = self._clock(), known.cache
         idle_before = now - known.idle_timeout
         parts: list[tuple[Sequence[FlowKey], int]] = [(cache.idle_since(idle_before), 0)]
@@ -433,8 +435,8 @@ class FlowTables:
             recent = now - min(LOOKS_APART, known.idle_timeout / AGEING_ROUNDS)
             expected = round(CANDIDATES_PER_EVICTION * evictions)
             number = min(max(LEAST_CANDIDATES, expected), MOST_CANDIDATES)
-            number = max(0, number - cache.count_stale())  # these are evicted first
-            # The first ones of the candidates are idle, so that they are in the first part too.
+            number = max(0, number - cache.count_stale())  # stale flows are evicted first
+            # The first candidates are idle flows, which `parts[0]` already has.
             idle = len(cache.coldest_live(idle_before, number))
             parts.append((cache.coldest_live(recent, number), idle))
         for keys, first in parts:

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds where fragments matching a rule get their verdict: the flow cache or the controller.
+"""Finds for each rule where its fragments get their verdict: in the flow cache or in the
+controller.
 
 A later fragment has no ports, no ICMP type, no mobility type and, in IPv6, no trustworthy protocol.
 So a later fragment gets the verdict of its datagram's first fragment. Consider fragments with given
-addresses and protocol. Let D be the first rule that certainly matches the later fragments: in D,
-all selectors that a later fragment lacks are `any` or `opaque`. If there is no such rule, D is the
-final discard. If all rules before D that could match have the same verdict as D, the flow cache
-serves the later fragments. Otherwise all fragments of such datagrams go to the controller.
+addresses and protocol. Let D be the first rule that certainly matches the later fragments: a rule
+whose selectors are `any` or `opaque` wherever a later fragment has no value. If there is no such
+rule, D is the final discard. If all rules before D that could match have the same verdict as D, the
+flow cache serves the later fragments. Otherwise all fragments of such datagrams go to the
+controller.
 
 The result is exact. The bounds of all rules' address ranges divide the source and destination
 addresses into intervals, and each combination of intervals is tested once. Rules that never apply
@@ -36,7 +38,8 @@ _ALL_PROTOCOLS = (1 << 256) - 1
 
 
 class ServedBy(Enum):
-    """Where fragments that match a rule get their verdict. EITHER: this depends on the fragment."""
+    """Where fragments that match a rule get their verdict. EITHER: some in the cache, some in the
+    controller."""
 
     CACHE = "cache"
     EITHER = "either"
@@ -48,8 +51,8 @@ class Expectation(NamedTuple):
     """A group of a list's rules whose fragments get their verdict in the same place.
 
     `because` names the rules that prevent caching: they could match later fragments, and their
-    verdict differs from that of the certain match. `rules` may hold FINAL_DISCARD, for packets that
-    no rule matches.
+    verdict differs from that of rule D (see above). `rules` may contain FINAL_DISCARD, for packets
+    that no rule matches.
     """
 
     direction: Direction
@@ -72,7 +75,7 @@ def expectations(
         for size, family in FAMILIES.items():
             entries = [*_entries(listed, size)]
             if len(entries) == 1:
-                continue  # no rule is of this family
+                continue  # no rule applies to this family
             for served_by, names, because in _groups(entries, tests):
                 found.setdefault((direction, served_by, names, because), []).append(family)
     return [
@@ -82,10 +85,10 @@ def expectations(
 
 
 class _ListEntry(NamedTuple):
-    """A rule, reduced to the selectors that later fragments of an address family have.
+    """The part of a rule that later fragments of an address family can be compared with.
 
     Ranges are pairs of numbers, sorted and disjoint. `protocols` has one bit for each protocol. For
-    IPv6, a single bit stands for all protocols, since a later fragment's protocol is not trusted.
+    IPv6, a single bit stands for all protocols, because a later fragment's protocol is not trusted.
     """
 
     name: str
@@ -120,7 +123,7 @@ def _entries(rules: Iterable[Rule], size: int) -> Iterator[_ListEntry]:
         in_transit = rule.looks_at(is_own=False)
         if in_transit and entry.sources and entry.destinations and entry.protocols:
             if _populates_hidden(rule, size):
-                # The values of the datagram decide which SA carries the fragment.
+                # Values that later fragments lack decide which SA carries them.
                 carrier = (rule.action, f"{rule.bundle}, by values")
                 yield entry._replace(verdict=carrier, is_certain=False)
             yield entry
@@ -129,8 +132,8 @@ def _entries(rules: Iterable[Rule], size: int) -> Iterator[_ListEntry]:
 
 
 def _verdict(rule: Rule) -> tuple[Action, str | None]:
-    """Returns action and bundle of a rule. The packets of rules with `from_packet` never share the
-    SAs of other rules."""
+    """Returns action and bundle of a rule. The text for the bundle of a rule with `from_packet`
+    contains the populated selectors, because such a rule never shares SAs with other rules."""
     if rule.action is not Action.PROTECT or rule.bundle is None:
         return rule.action, None
     populated = ",".join(rule.from_packet)
@@ -138,8 +141,7 @@ def _verdict(rule: Rule) -> tuple[Action, str | None]:
 
 
 def _populates_hidden(rule: Rule, size: int) -> bool:
-    """Returns whether a rule populates selectors that the later fragments of a family do not
-    have."""
+    """Returns whether a rule populates a selector that later fragments of a family lack."""
     hidden = LATER_FRAGMENTS_LACK if size == IPV4_BYTES else LATER_FRAGMENTS_LACK | {"protocol"}
     return not hidden.isdisjoint(rule.from_packet)
 
@@ -147,7 +149,7 @@ def _populates_hidden(rule: Rule, size: int) -> bool:
 def _protocols(rule: Rule) -> int:
     """Returns a rule's protocols as bits, for IPv4.
 
-    A rule with an opaque protocol has no bits: an IPv4 packet always has a visible protocol.
+    A rule with an opaque protocol has no bits, because an IPv4 packet always shows its protocol.
     """
     if rule.protocol is None:
         return _ALL_PROTOCOLS
@@ -160,7 +162,7 @@ FragmentGroup: TypeAlias = tuple[ServedBy, tuple[str, ...], tuple[str, ...]]
 
 
 def _groups(entries: Sequence[_ListEntry], tests: int) -> Iterator[FragmentGroup]:
-    """Yields (served by, rules, because); the group served by the cache comes last."""
+    """Yields triples (served by, rules, because). The group served by the cache comes last."""
     try:
         found = _Search(entries, tests).served_by()
     except _TooManyError:
@@ -191,8 +193,8 @@ class _Search:
     def served_by(self) -> dict[int, tuple[ServedBy, set[int]]]:
         """Returns, by rule position, where fragments that match the rule get their verdict.
 
-        The set has the positions of the rules that prevent caching. Rules that no fragment reaches
-        are omitted. Raises _TooManyError.
+        The set in each result has the positions of the rules that prevent caching. Rules that no
+        fragment reaches are omitted. Raises _TooManyError.
         """
         everything = range(len(self._entries))
         for same_source in self._cells(everything, [one.sources for one in self._entries]):
@@ -234,7 +236,7 @@ class _Search:
                 yield tuple(active)
 
     def _try(self, active: Sequence[int]) -> None:
-        """Tests all protocols, for the addresses that the rules at these positions match."""
+        """Tests all protocols, for addresses that all rules at these positions match."""
         left = _ALL_PROTOCOLS
         uncertain: list[int] = []
         for at in active:
@@ -246,10 +248,10 @@ class _Search:
                 left &= ~entry.protocols
 
     def _record_match(self, at: int, decided: int, uncertain: Sequence[int]) -> None:
-        """Records where fragments get their verdict, for a certain match and uncertain rules.
+        """Records where fragments of some protocols get their verdict.
 
-        The rule at `at` is the first certain match for the protocols `decided`. `uncertain` are the
-        rules before it that could match.
+        The rule at `at` is the first certain match for the protocols `decided`. `uncertain` has the
+        positions of the rules before it that could match.
         """
         self._tests -= len(uncertain)
         entries = self._entries

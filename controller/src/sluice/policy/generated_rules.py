@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Generates the first rules of every list: bypass for ND and IKE.
 
-Without these rules, an SPD would isolate its own router: the router could neither find IPv6
-neighbours nor negotiate SAs. RFC 4301, 4.4.1 requires an explicit BYPASS for IKE. The rules name
-only this router's own addresses, link-local addresses and the multicast groups of neighbour
-discovery. Generated rules match this router's own packets only, never transit packets. `sluice show
-spd --generated` shows them. Their names have a colon, which names of operators' rules must not
-have. Pure; depends on model.
+Without these rules, an SPD would isolate its own router, which could neither find IPv6 neighbours
+nor negotiate SAs. RFC 4301, 4.4.1 requires an explicit BYPASS for IKE. The rules name only this
+router's own addresses, link-local addresses and the multicast groups of neighbour discovery. They
+match this router's own packets only, never transit packets. `sluice show spd --generated` shows
+them. Their names have a colon, which names of operators' rules must not have. Pure; depends on
+model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sluice.policy.model import (
     prefix_range,
 )
 
-# The ICMPv6 types 133 to 137 of neighbour discovery (RFC 4861), with any code.
+# The ICMPv6 types 133 to 137 of neighbour discovery (RFC 4861), with all codes.
 ND_TYPES = NumberRange(133 << 8, 137 << 8 | 0xFF)
 IKE_PORTS = (NumberRange(500, 500), NumberRange(4500, 4500))
 LINK_LOCAL = prefix_range(Prefix.parse("fe80::/10"))
@@ -40,8 +40,8 @@ ND_GROUPS = (
 def generated_rules(direction: Direction, own: Iterable[Address]) -> tuple[Rule, ...]:
     """Returns the generated rules of a list, for a router with these addresses.
 
-    The rules do not restrict the peer's address. For ND this is safe: the pipeline accepts ND only
-    with hop limit 255, which no packet from another link has, and never routes ND. The order of
+    The rules do not restrict the peer's address. For ND this is safe: the pipeline never routes ND,
+    and accepts it only with hop limit 255, which no packet from another link can have. The order of
     `own` does not matter.
     """
     addresses = sorted(set(own))

@@ -8,10 +8,10 @@ The directory `commits` in the state directory has two kinds of files:
 - `rules/DIGEST.json.gz` holds the rules of one SPD in the language of SPD files. Commits with equal
   rules share a file. Long lists are in blocks (`encoded_rules`), and the file has their digests.
 
-The history does not decide which rules are in force after a restart: the record does (`record`,
+The history does not decide which rules are in force after a restart. The record does (`record`,
 `spdstore`). If a commit cannot be added to the history, the commit stays in force, and the router
-logs the error. The next start adds the rules in force to the history if they differ from those of
-the history's last commit. Depends on spdtext, encoded_rules and durable.
+logs the error. The next start compares the rules in force with the history's last commit, and adds
+them if they differ. Depends on spdtext, encoded_rules and durable.
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ class Author(NamedTuple):
 
 
 class ListCounts(NamedTuple):
-    """Counts the rules of a list that a commit added, removed and changed. Names identify rules.
+    """Counts the rules of a list that a commit added, removed and changed. Rules with the same name
+    count as one rule.
 
-    `reordered`: the rules that were in the list before and after have changed their order.
+    `reordered`: the commit changed the order of the remaining rules.
     """
 
     added: int
@@ -112,7 +113,7 @@ def count_changes(before: Sequence[Rule], after: Sequence[Rule]) -> ListCounts |
 
 
 def _changes(before: RuleLists, after: RuleLists) -> dict[Direction, ListCounts]:
-    """Returns the counts of the lists that differ."""
+    """Returns the counts for the lists that differ."""
     return {
         direction: counts
         for direction in Direction
@@ -204,8 +205,9 @@ class CommitHistory:
     ) -> None:
         """Adds a commit, and removes the oldest commits beyond `KEPT`.
 
-        `rules` and `before` are the rules of all SPDs, after and before the commit. So an entry is
-        complete even if an earlier commit is missing. Logs an error if the disk cannot be written.
+        `rules` and `before` have the rules of all SPDs, after and before the commit. With both, an
+        entry is complete even if the commit before it is missing. Logs an error if the disk cannot
+        be written.
         """
         changed = {spd: _changes(before[spd], lists) for spd, lists in rules.items()}
         changed = {spd: lists for spd, lists in changed.items() if lists}
@@ -214,8 +216,8 @@ class CommitHistory:
     def begin(self, rules: Mapping[str, RuleLists]) -> None:
         """Adds an entry with the rules that the router starts with, if the last entry has others.
 
-        They differ if the configuration has changed, or if the last commit could not be added to
-        the history.
+        This is the case if the configuration has changed, or if the last commit could not be added
+        to the history.
         """
         digests = {spd: self._encode(spd, lists)[0] for spd, lists in rules.items()}
         if not self.entries or self.entries[-1].digests != digests:
@@ -231,7 +233,7 @@ class CommitHistory:
     ) -> None:
         number = self.entries[-1].number + 1 if self.entries else 1
         try:
-            for directory in (self._directory, self._rules):  # mkdir gives parents another mode
+            for directory in (self._directory, self._rules):
                 directory.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
             digests = {spd: self._write_rules(spd, lists) for spd, lists in rules.items()}
             entry = CommitEntry(number, self._wall(), change, message, author, changed, digests)
@@ -275,7 +277,7 @@ class CommitHistory:
                     path.unlink()
 
     def _blocks_in(self, digest: str) -> frozenset[str]:
-        """Returns the blocks that a file of rules names. Raises OSError."""
+        """Returns the digests of the blocks that a file of rules names. Raises OSError."""
         if digest in self._blocks:
             return self._blocks[digest]
         try:
@@ -283,7 +285,7 @@ class CommitHistory:
             lists = [document[direction.value] for direction in Direction]
             return frozenset(one for listed in lists for one in digests_of(listed))
         except (FileNotFoundError, ValueError, KeyError, TypeError, EOFError, zlib.error):
-            return frozenset()  # damaged: its rules cannot be read
+            return frozenset()  # a damaged file: its rules cannot be read anyway
 
     def _load(self) -> list[CommitEntry]:
         try:

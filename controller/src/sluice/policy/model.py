@@ -22,7 +22,7 @@ MOBILITY_PROTOCOLS = frozenset({MOBILITY})
 
 
 class Action(IntEnum):
-    """Actions of a rule. The values are those of the pipeline's verdicts (verdict_t)."""
+    """Actions of a rule. The values are those of the pipeline's type `verdict_t`."""
 
     BYPASS = 1
     DISCARD = 2
@@ -32,7 +32,7 @@ class Action(IntEnum):
 class Direction(Enum):
     """Selects one of an SPD's two lists."""
 
-    __hash__ = object.__hash__  # faster than Enum's hash; used for each first packet
+    __hash__ = object.__hash__  # Enum's own hash is slower, and each first packet needs one
     INBOUND = "inbound"
     OUTBOUND = "outbound"
 
@@ -82,7 +82,7 @@ def icmp_text(numbers: NumberRange) -> str:
         return str(NumberRange(first, last))
     if first == last:
         return f"{first}/{NumberRange(low, high)}"
-    return f"{first}/{low}-{last}/{high}"  # never occurs in a file
+    return f"{first}/{low}-{last}/{high}"  # files cannot have such ranges
 
 
 class NumberRange(NamedTuple):
@@ -97,7 +97,8 @@ class NumberRange(NamedTuple):
 
 
 class Opaque(Enum):
-    """Value of a selector for packets without a visible value, such as later fragments' ports."""
+    """Selector value OPAQUE: matches packets in which the field is not visible, such as the ports
+    of later fragments."""
 
     OPAQUE = "opaque"
 
@@ -120,9 +121,8 @@ class Selectors(NamedTuple):
     - `mobility_type` is the type of a mobility message (RFC 6275, 6.1.1), or None for a later
       fragment and for other protocols.
     - `protocol` is the protocol after the extension headers that RFC 4301 skips. For a later
-      fragment of IPv6 it is None, since only the first fragment's headers count (RFC 8200, 4.5).
-    - `is_own`: an inbound packet is addressed to this router, or this router sends an outbound
-      packet.
+      fragment of IPv6 it is None, because only the first fragment's headers count (RFC 8200, 4.5).
+    - `is_own`: the packet is addressed to this router (inbound) or sent by this router (outbound).
     """
 
     source: Address
@@ -136,8 +136,8 @@ class Selectors(NamedTuple):
 
 
 class FragmentClass(IntEnum):
-    """Whole packets, first fragments, later fragments. The pipeline defines the values
-    (fragment_t)."""
+    """Distinguishes whole packets, first fragments and later fragments. The values are those of the
+    pipeline's type `fragment_t`."""
 
     WHOLE = 0
     FIRST = 1
@@ -147,11 +147,13 @@ class FragmentClass(IntEnum):
 class FlowKey(NamedTuple):
     """The key of a flow in the pipeline's flow tables, without the list id.
 
-    The key holds all fields that a rule may test, so the result of an ordered search may be cached
-    under the key. Ports are zero where `Selectors` has None. For ICMP, the destination port is type
-    << 8 | code; for a mobility message, it is the message's type. `protocol` is the value in the
-    headers, even for a later IPv6 fragment. `is_local` is `Selectors.is_own`. `bundle` is the
-    number of the bundle whose SA decrypted an inbound packet, or zero.
+    The key holds all fields that a rule may test, so a verdict may be cached under it.
+
+    - Ports are zero where `Selectors` has None. For ICMP, the destination port is type << 8 | code;
+      for a mobility message, it is the message's type.
+    - `protocol` is the value in the headers, even for a later IPv6 fragment.
+    - `is_local` is `Selectors.is_own`.
+    - `bundle` is the number of the bundle whose SA decrypted an inbound packet, or zero.
     """
 
     source: Address
@@ -166,7 +168,7 @@ class FlowKey(NamedTuple):
     def selectors(self) -> Selectors | None:
         """Returns the selectors of the packets with this key.
 
-        Returns None for fragments, whose key does not determine their selectors.
+        Returns None for fragments, because their key does not contain all their selectors.
         """
         if self.fragment is not FragmentClass.WHOLE:
             return None
@@ -186,15 +188,17 @@ class FlowKey(NamedTuple):
 class Rule(NamedTuple):
     """One rule of an ordered list. A selector that is None matches any value.
 
-    A generated rule matches this router's own packets only (`Selectors.is_own`). A `protocol` of
-    OPAQUE matches only packets without a visible protocol. `audit`: packets that the rule discards
-    go to the audit log. `is_default`: a kernel's default, for packets that none of its policies
-    match. `reject`: the senders of packets that the rule discards get an ICMP error. `from_packet`:
-    the selectors that SAs take from packets (`policy.populated`). `is_instance`: a rule that the
-    controller has made for an instance of a rule with `from_packet`.
+    - `protocol`: OPAQUE matches only packets without a visible protocol.
+    - `audit`: packets that the rule discards go to the audit log.
+    - `reject`: the senders of packets that the rule discards get an ICMP error.
+    - `scope`: limits the rule to this router's own packets or to transit packets. Generated rules
+      match own packets only.
+    - `is_default`: a kernel's default, for packets that none of the kernel's policies match.
+    - `from_packet`: the selectors that SAs take from packets (`policy.populated`).
+    - `is_instance`: the controller has made this rule for an instance of a rule with `from_packet`.
 
-    New fields go to the end and have a default, so that the fingerprints of old rules on disk stay
-    valid (`state.spd.fingerprint`).
+    Order: new fields go to the end and have a default. Otherwise the fingerprints of old rules on
+    disk would change (`state.spd.fingerprint`).
     """
 
     name: str
@@ -216,18 +220,18 @@ class Rule(NamedTuple):
     is_instance: bool = False
 
     def looks_at(self, *, is_own: bool) -> bool:
-        """Returns whether the rule applies to this router's own packets if `is_own`, else to
-        transit packets."""
+        """Returns whether the rule applies to this router's own packets (`is_own`) or to transit
+        packets."""
         if is_own:
             return self.scope is not Scope.TRANSIT
         return not self.generated and self.scope is not Scope.OWN
 
 
 class Verdict(NamedTuple):
-    """Result of a search: id and action of the matching rule.
+    """Result of a search: id and action of the rule that matches.
 
-    If no rule matches, the id is the list's `final_id`. `bundle` is the number of the bundle that
-    protects the packet if the action is PROTECT, else 0.
+    If no rule matches, the id is the list's `final_id`. If the action is PROTECT, `bundle` is the
+    number of the bundle that protects the packet, else 0.
     """
 
     rule_id: int

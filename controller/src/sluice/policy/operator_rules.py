@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the complete rules of every list: the generated rules, then the operator's rules with
-those of instances.
+"""Builds the complete rules of every list: the generated rules, then the operator's rules. Rules of
+instances are inserted among the operator's rules.
 
-The generated rules name this router's addresses, so a list also changes when these addresses
-change. It also changes with the instances of bundles (`policy.populated`). Depends on config,
-generated_rules and populated.
+A list also changes with this router's addresses, which the generated rules name, and with the
+instances of bundles (`policy.populated`). Depends on config, generated_rules and populated.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ _FROM_PACKET: Callable[[Rule], tuple[str, ...]] = itemgetter(Rule._fields.index(
 class OperatorRules:
     """Holds the operator's rules of each list in `by_list`.
 
-    `own(vrf)` returns this router's addresses in a VRF. `add_bundles` assigns numbers to bundles
-    with these names that have none yet.
+    `own(vrf)` returns this router's addresses in a VRF. `add_bundles` gives numbers to those of the
+    named bundles that have none yet.
     """
 
     def __init__(
@@ -54,8 +53,9 @@ class OperatorRules:
     def proposed(self, rules: Mapping[ListName, tuple[Rule, ...]]) -> Iterator[None]:
         """Proposes rules for these lists while the `with` block runs.
 
-        `of` and `wanted` then return the proposed rules, and `by_list` still has the rules in
-        force. `by_list` changes after the block, unless the block raises.
+        During the block, `of` and `wanted` return the proposed rules, while `by_list` keeps the
+        rules in force. The block's end puts the proposed rules into `by_list`, unless the block
+        raises.
         """
         self._proposed = rules
         try:
@@ -91,8 +91,8 @@ class OperatorRules:
         }
 
     def bundles_without_sa(self, spds: Iterable[str]) -> list[str]:
-        """Returns the names of the bundles that never have an SA, for the rules with `from_packet`
-        of these SPDs. Any thread may call this method."""
+        """Returns the names of the bundles without SA that these SPDs' rules with `from_packet`
+        need. May be called from any thread."""
         names = (name for rules in self.of(spds).values() for name in _without_sa(rules))
         return list(dict.fromkeys(names))
 
@@ -100,10 +100,10 @@ class OperatorRules:
         self, spds: Collection[str], generated: Mapping[ListName, tuple[Rule, ...]] | None = None
     ) -> dict[ListName, tuple[Rule, ...]]:
         """Returns the complete lists of these SPDs: the generated rules, then the operator's rules
-        with those of instances.
+        with the rules of instances.
 
-        With `generated`, the result of the method `generated`, another thread may call this method.
-        Order: `bundles_without_sa` have numbers already.
+        `generated` is the result of the method `generated`; with it, another thread may call this
+        method. Order: the bundles of `bundles_without_sa` must have numbers before.
         """
         first = self.generated(spds) if generated is None else generated
         return {
@@ -113,8 +113,8 @@ class OperatorRules:
     def with_generated(
         self, spd: str, direction: Direction, rules: Iterable[Rule]
     ) -> tuple[Rule, ...]:
-        """Returns the complete list: the generated rules, then these rules of the operator with
-        those of instances. Raises TooManyBundlesError."""
+        """Returns a complete list: the generated rules, then these rules of the operator with the
+        rules of instances. Raises TooManyBundlesError."""
         listed = tuple(rules)
         self._add_bundles(_without_sa(listed))
         first = generated_rules(direction, self.own_addresses(spd))

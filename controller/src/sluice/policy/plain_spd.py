@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads SPD files that are written plainly, without a general YAML parser.
+"""Reads SPD files in a simple subset of YAML, without a general YAML parser.
 
 PyYAML takes a third of a millisecond per rule, and five minutes for a million rules. `read_plain`
 takes some 15 µs per rule, but reads a subset of YAML only: each rule is a flow mapping on one line
@@ -87,7 +87,7 @@ selector that this module does not know can never be ignored."""
 
 
 class _UnusualError(Exception):
-    """Raised for a text that is left to the general parser."""
+    """Raised for a text that the general parser must read."""
 
 
 def load(path: Path, bundles: Bundles) -> SpdText:
@@ -103,7 +103,7 @@ def parse(
 ) -> SpdText:
     """Reads an SPD from a text, like `spdfile.parse_spd`.
 
-    Calls `progress` with the number of rules that have been read.
+    Calls `progress` with the number of rules read so far.
     """
     return read_plain(text, bundles, progress) or parse_spd(text, name, bundles)
 
@@ -157,7 +157,7 @@ def _read(text: str, bundles: Callable[[str], Bundles], progress: Callable[[int]
 
 
 def _without_comments(text: str) -> str:
-    """Returns a text without the lines that are comments."""
+    """Returns a text without its comment lines."""
     parts, start = [], 0
     while start < len(text):
         end = text.find("\n", start + SEARCHED_AT_ONCE) + 1 or len(text)
@@ -176,17 +176,17 @@ def _end_of_section(text: str, at: int) -> int:
 
 
 def _spans(text: str, at: int = 0) -> Iterator[tuple[int, int]]:
-    """Yields the ends of adjacent parts of a text, from `at` on.
+    """Divides a text from `at` on into adjacent parts. Yields the start and end of each part.
 
-    A search of one part takes a few milliseconds. A search of a whole long text would stop all
-    other threads.
+    A caller searches a long text part by part. Each search takes a few milliseconds. A search of
+    the whole text would block all other threads.
     """
     for start in range(at, len(text), SEARCHED_AT_ONCE):
         yield start, start + SEARCHED_AT_ONCE
 
 
 class _RuleReader:
-    """Reads the rules of lists."""
+    """Reads the rules of an SPD's lists."""
 
     def __init__(self, bundles: Bundles, progress: Callable[[int], None]) -> None:
         self._bundles = bundles
@@ -194,7 +194,7 @@ class _RuleReader:
         self._done = 0
 
     def read(self, text: str, start: int, end: int, direction: Direction) -> Iterator[Rule]:
-        """Reads the list between two positions."""
+        """Reads the list between two positions of a text."""
         if start == end:
             return
         indent = re.compile(r" {0,3}(?=- )").match(text, start, end)
@@ -255,11 +255,11 @@ class _RuleReader:
         return rule
 
 
-# -- values. The results are cached, so that equal values of many rules share their memory.
+# -- values. These functions are cached, so that equal values of many rules share their memory.
 
 
 def _elements(value: str) -> list[str]:
-    """Returns the elements of a list, or a scalar as the only element, without quotes."""
+    """Returns the elements of a list without quotes. A scalar counts as a list with one element."""
     if value[0] != "[":
         return [_unquoted(value)]
     return [_unquoted(one.strip()) for one in value[1:-1].split(",")]
@@ -329,7 +329,7 @@ def _converted(value: str, convert: Callable[[object], T]) -> tuple[T, ...] | Op
 
 
 def _numbers(convert: Callable[[object], T]) -> Callable[[object], T]:
-    """Wraps a converter so that it takes plain decimal numbers only."""
+    """Wraps a converter so that it accepts only plain decimal numbers."""
 
     def converted(text: object) -> T:
         if not _NUMBERS.fullmatch(str(text)):

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Populates selectors from packets (RFC 4301, 4.4.1.2): gives each set of values its own SAs.
 
-A rule with `from_packet` names selectors. The SAs of its bundle then carry only packets that have
-one set of values of these selectors. Such a set of values makes an **instance** of the bundle, with
-a bundle number and SAs of its own. An SA names its instance by the values of the packets that it
+A rule with `from_packet` names selectors. Each SA of its bundle then carries only packets with
+equal values of these selectors. Such a set of values makes an **instance** of the bundle, with a
+bundle number and SAs of its own. An SA names its instance by the values of the packets that it
 carries (`traffic` in the configuration).
 
-`with_instances` inserts the instances into an ordered list: in front of each rule with
-`from_packet`, one rule for each instance that fits the rule. This rule matches the packets with the
+`with_instances` inserts instances into an ordered list: in front of each rule with `from_packet`,
+one rule for each instance that fits the rule. The inserted rule matches the packets with the
 instance's values and names the instance's bundle. So the ordered search, its index, the flow cache
-and the rule tables need not know of instances. The rule with `from_packet` itself then matches the
+and the rule tables need no knowledge of instances. The rule with `from_packet` then matches only
 packets without an instance. It names a bundle that never has an SA, so the switch drops these
 packets as NO_SA.
 
-Names of these bundles have a space and a parenthesis, which no configured name has. Pure; depends
-on policy.model.
+Names of instances' bundles have a space and a parenthesis, which no configured name has. Pure;
+depends on policy.model.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ NumberValue: TypeAlias = int | Opaque | None
 class Populated(NamedTuple):
     """Holds a set of populated values. A selector that is None is not populated.
 
-    `icmp` is type << 8 | code. OPAQUE: the packets do not show this selector.
+    `icmp` is type << 8 | code. The value OPAQUE means that the packets do not show this selector.
     """
 
     source: Address | None = None
@@ -87,7 +87,7 @@ class Populated(NamedTuple):
         return tuple(name for name in self._fields if getattr(self, name) is not None)
 
     def turned(self) -> Populated:
-        """Returns the values of packets in the other direction: source and destination
+        """Returns the values of packets in the opposite direction: source and destination
         exchanged."""
         return self._replace(
             source=self.destination,
@@ -160,13 +160,13 @@ def is_without_sa(name: str) -> bool:
 
 
 def named_bundle(name: str) -> str:
-    """Returns the bundle that rules and SAs name, for the name of an instance's bundle or of a
-    bundle that never has an SA. Returns any other name unchanged."""
+    """Returns the name of the configured bundle, given the name of an instance's bundle or of a
+    bundle without SA. Returns any other name unchanged."""
     return name.partition(_OPENING)[0]
 
 
 def populate(from_packet: Iterable[str], packet: Selectors) -> Populated:
-    """Returns the values that a packet has for these selectors."""
+    """Returns the values of a packet for these selectors."""
     values: dict[str, Any] = {}
     for name in from_packet:
         value = getattr(packet, FIELDS[name])
@@ -177,9 +177,9 @@ def populate(from_packet: Iterable[str], packet: Selectors) -> Populated:
 def ordered(instances: Iterable[Instance]) -> dict[str, tuple[Instance, ...]]:
     """Groups instances by bundle.
 
-    Order: instances with an opaque value come last, so that a later fragment of a datagram gets the
-    instance of the datagram's ports, if there is one. The order depends on the instances only, so
-    that a restart finds the same lists.
+    Order: instances with an opaque value come last. A later fragment matches an instance with ports
+    only through its datagram's first fragment, and such an instance must win. The order depends
+    only on the instances, so that a restart makes the same lists.
     """
     found: dict[str, list[Instance]] = {}
     for one in instances:
@@ -207,8 +207,8 @@ def with_instances(
 
 
 def as_written(rule: Rule) -> Rule:
-    """Returns a rule with `from_packet` as the operator wrote it, given the rule that
-    `with_instances` made of it. Returns any other rule unchanged."""
+    """Returns a rule as the operator wrote it: undoes the change of `with_instances` to a rule with
+    `from_packet`. Returns any other rule unchanged."""
     if not rule.from_packet or rule.bundle is None:
         return rule
     return rule._replace(bundle=named_bundle(rule.bundle))
@@ -286,8 +286,9 @@ def _only_opaque(selector: object) -> Opaque:
 
 
 def _may_match(rule: Rule) -> bool:
-    """Returns whether source and destination of a rule have a family in common, and a protocol of
-    the rule has its numbers. Otherwise no packet matches."""
+    """Returns whether any packet can match a rule. Source and destination must have a family in
+    common. If the rule tests ports, ICMP or mobility types, one of its protocols must have these.
+    """
     sources, destinations = (
         {4, 16} if ranges is None else {len(one.low) for one in ranges}
         for ranges in (rule.source, rule.destination)
@@ -327,7 +328,7 @@ def _number(text: str, most: int) -> int:
 
 
 def to_document(values: Populated) -> dict[str, str | int]:
-    """Converts values into a mapping that `to_value` reads, key by key."""
+    """Converts values into a mapping. `to_value` reads each of its entries."""
     found: dict[str, str | int] = {}
     for name in values.selectors:
         value = getattr(values, name)
@@ -343,7 +344,7 @@ def to_document(values: Populated) -> dict[str, str | int]:
 
 
 def populated_problem(values: Populated) -> str | None:
-    """Returns why no packet of a rule can have these values, or None."""
+    """Returns the reason why no packet can have these values, or None."""
     if not values.selectors:
         return "gives no value; leave it out, or write the selectors that the rule populates"
     ends = values.source, values.destination
@@ -360,8 +361,9 @@ def populated_problem(values: Populated) -> str | None:
 
 
 def unpopulated_protocol(rule: Rule) -> Iterator[str]:
-    """Yields the selectors in `from_packet` whose rule neither names only protocols with this
-    selector nor populates the protocol."""
+    """Yields the selectors in `from_packet` that some packets of the rule may lack. These are
+    selectors that only certain protocols have, if the rule does not populate the protocol and
+    accepts other protocols too."""
     if "protocol" not in rule.from_packet:
         for name in rule.from_packet:
             protocols = NUMBERED.get(name)

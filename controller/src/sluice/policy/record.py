@@ -5,8 +5,8 @@ The record holds:
 
 - the committed rules;
 - the numbers of the lists: ids, epochs, generations and rule ids;
-- the flow caches that an operator has turned on or off;
-- the bundle that each bundle number stands for.
+- the SPDs whose flow cache an operator has turned on or off;
+- the bundle that each bundle number means.
 
 The record is saved before the switch receives a change. If the change fails, the record is saved
 again with the state in force. Depends on spdstore and state.spd.
@@ -32,8 +32,8 @@ NO_CHANGE = Commit(())
 class PolicyRecord:
     """Holds and saves the record.
 
-    `is_changing` returns whether a change of policy is running. A running change itself saves the
-    record, so a retry then waits.
+    `is_changing` returns whether a change of policy is running. Then a retry waits, because the
+    running change itself saves the record.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class PolicyRecord:
     def save_again(self) -> None:
         """Saves the state in force after a failed change.
 
-        Otherwise a restart would load the failed change. If the disk cannot be written, retries
+        A restart would otherwise load the failed change. If the disk cannot be written, retries
         every `DISK_RETRY` seconds.
         """
         try:
@@ -79,7 +79,7 @@ class PolicyRecord:
                 asyncio.get_running_loop().call_later(DISK_RETRY, self._retry)
 
     def close(self) -> None:
-        """Ends the retries of failed writes."""
+        """Ends retries of failed writes."""
         self._closed = True
 
     def rules_after_restart(self) -> str:

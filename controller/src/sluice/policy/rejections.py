@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides which packets that an outbound list discards are answered (RFC 4301, 5.1.1).
+"""Decides which discarded packets of an outbound list are answered (RFC 4301, 5.1.1).
 
-The answer is the ICMP error "administratively prohibited". Rules ask for it by `reject: true`, and
-SPDs for their final discard. It is sent only to senders inside of the boundary: the packet came in
-by an interface without an SPD, or a bundle carried it. An answer quotes the packet, so it must stay
-inside: it leaves by the same bundle, or all routes to the sender lead to interfaces without an SPD.
-Answers have rates of their own, below those of all ICMP errors (`icmp.RateLimiter`).
+The answer is the ICMP error "administratively prohibited". `reject: true` in a rule requests it,
+and so does `reject` of an SPD for its final discard. It is sent only to senders inside the
+boundary: the packet came in by an interface without an SPD, or a bundle carried it. An answer
+quotes the packet, so the answer must stay inside too: it leaves by the same bundle, or all routes
+to the sender lead to interfaces without an SPD. Answers have rates of their own, below those of all
+ICMP errors (`icmp.RateLimiter`).
 
 Only packets that the controller itself discards are answered, such as the first packet of a flow.
 The switch drops the flow's later packets and sends no copies of them.
@@ -45,7 +46,7 @@ class RejectionRefusal(StrEnum):
 
 
 class Rejections:
-    """Decides for one router.
+    """Decides about the discarded packets of one router.
 
     `interfaces_to(vrf, address)` returns the interfaces through which routes lead to an address.
     """
@@ -71,11 +72,11 @@ class Rejections:
         return None if refusal is None else _REFUSALS[refusal]
 
     def count_answer(self, sender: Address, now: float) -> None:
-        """Counts an answer that is sent against the rates."""
+        """Counts an answer towards the rates."""
         self._limiter.take(sender, now)
 
     def asks(self, state: PolicyList, rule_id: int) -> bool:
-        """Returns whether the rule with this number asks for an answer to what it discards."""
+        """Returns whether packets that this rule discards are to be answered."""
         return rule_id in self._ids(state)
 
     def refusal(self, packet: PuntedPacket) -> RejectionRefusal | None:
@@ -95,14 +96,15 @@ class Rejections:
     def _is_inside(self, vrf: int, host: Address) -> bool:
         """Returns whether every packet to a host leaves by an interface without an SPD.
 
-        The source of a packet proves nothing: a host inside may send packets from any address, and
-        their answers would carry the quote to that address.
+        A host inside may forge its source address, and the answer, which quotes the packet, would
+        go to that address. So the route to the address is checked too.
         """
         interfaces = self._interfaces_to(vrf, host)
         return bool(interfaces) and self._inside.issuperset(interfaces)
 
     def _ids(self, state: PolicyList) -> frozenset[int]:
-        """Returns the numbers of a list's rules that ask. The result is cached for each list."""
+        """Returns the numbers of a list's rules with `reject`. The result is cached for each
+        list."""
         if state.direction is not Direction.OUTBOUND:
             return frozenset()
         known = self._rejecting.get(state.list_id)

@@ -67,7 +67,7 @@ def _ranges(ranges: tuple[AddressRange, ...] | None) -> str:
 
 
 class RuleChangeKind(Enum):
-    """Ways in which a rule can differ between two lists. Names identify rules."""
+    """Ways in which a rule can differ between two lists. Rules with the same name are compared."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -79,8 +79,8 @@ class RuleChangeKind(Enum):
 class RuleChange:
     """Describes the change of one rule between two lists. Positions count from 1.
 
-    If one of the lists lacks the rule, its position and rule are None. A rule that was both moved
-    and changed is CHANGED.
+    If a list lacks the rule, the rule and its position in this list are None. A rule that was both
+    moved and changed is CHANGED.
     """
 
     change: RuleChangeKind

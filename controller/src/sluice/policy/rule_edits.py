@@ -70,7 +70,8 @@ def delete(rules: Sequence[Rule], name: str) -> tuple[Rule, ...]:
 
 
 def move(rules: Sequence[Rule], name: str, to: InsertionPoint) -> tuple[Rule, ...]:
-    """Returns the list with the rule `name` moved. Raises EditError if a named rule is missing."""
+    """Returns the list with the rule `name` moved. Raises EditError if a rule that is named does
+    not exist."""
     if to.name == name:
         raise EditError(f"rule {name!r} cannot go next to itself; name another rule")
     rule = rules[find(rules, name)]

@@ -1,27 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps rules of the lists in the switch's rule tables, so that new flows need no punt.
+"""Keeps rules of the lists in the switch's rule tables, so that packets of new flows need no punt.
 
 The entries of one list form a **rule set** with a number. `list_state` names the set that the
-pipeline looks up, so one write replaces rules and version of a list together. A set is made before
-it is named, and deleted after another set is named:
+pipeline looks up, so one write replaces rules and version of a list together. A new set is written
+before a list names it. The old set is deleted after the list names another:
 
 1. `prepare` writes the entries of a new set, which nothing names yet.
 2. The commit writes the list's state with the number of the new set.
 3. `acknowledged` deletes the list's other sets, once the switch has acknowledged that write.
 
-Invariant: the switch holds every entry of a set that a list's state names or may name. An
-incomplete set would give wrong verdicts: a packet would match a later rule than its first. So if
-a write of a list's state fails, no set of the list is deleted until a later write succeeds. If
-the switch refuses an entry, the list has no set, and its packets are punted as without rule tables.
+Invariant: the switch holds every entry of a set that a list's state names or may name. With an
+incomplete set, a packet could miss its first match and get the verdict of a later rule. So if a
+write of a list's state fails, no set of the list is deleted until a later write succeeds. If the
+switch refuses an entry, the list gets no set, and its packets are punted as without rule tables.
 
 A session begins with `adopt`. It takes over the sets of the lists that did not change, if the
-switch holds exactly their entries. Until then all sets are orphans, which nobody deletes: `forget`
-ends the release of their kinds, and `Policy` releases them again after the lists are written.
+switch holds exactly their entries. Until then the entries of all sets are orphans. They must not be
+deleted yet: `forget` stops the reconciler from deleting entries of these kinds, and `Policy`
+permits it again after the lists are written.
 
 Compilation runs in a thread, and long sets are processed in slices, so no list stalls the event
 loop.
 
-`TableUse` decides which lists have a set.
+`TableUse` decides which lists have a rule set.
 
 Depends on state.rule_tables, reconciler and policy.table_use.
 """
@@ -55,7 +56,7 @@ seconds."""
 
 
 class RuleSet(NamedTuple):
-    """Holds the entries of a set in the switch, and what they cover."""
+    """Holds the keys of a set's entries in the switch, and the compiled rules."""
 
     compiled: CompiledList
     keys: Mapping[EntityKey, None]
@@ -79,14 +80,14 @@ class RuleSets:
         self.use = use
         self._sizes = sizes
         self._asks_final = asks_final
-        self._sets: dict[int, dict[int, RuleSet]] = {}  # by list id and number of the set
+        self._sets: dict[int, dict[int, RuleSet]] = {}  # by list id and set number
         self._left_out: dict[int, dict[str, CompiledList]] = {}
         """Results of compilations after which a list got no set, without the entries. By list id
         and digest of the list."""
         self._last = dict.fromkeys(Direction, 0)
         self.counters: Counter[str] = Counter()
 
-    # -- what a list has
+    # -- the rule set of a list
 
     def compile(self, state: PolicyList) -> CompiledList:
         """Compiles the rules of a list, as far as the list's share of the tables allows."""
@@ -100,7 +101,7 @@ class RuleSets:
         return self.use.choice(state, compiled, held=held is not None)
 
     def of_list(self, state: PolicyList) -> CompiledList | None:
-        """Returns what the switch holds of a list, or None if it holds no rule of the list."""
+        """Returns the compiled rules of a list that the switch holds, or None if it holds none."""
         found = self._sets.get(state.list_id, {}).get(state.rule_set)
         return None if found is None else found.compiled
 
@@ -133,8 +134,8 @@ class RuleSets:
         return adopted
 
     async def _take_over(self, state: PolicyList, number: int, entries: int) -> bool:
-        """Takes over a set with a number of entries in the switch. Returns False if the set differs
-        from the list's rules."""
+        """Takes over set `number`, of which the switch holds `entries` entries. Returns False if
+        the set differs from the list's rules."""
         if not self.use.is_used(state.spd):
             return False
         kind = RULE_KINDS[state.direction]
@@ -187,13 +188,13 @@ class RuleSets:
         return replace(state, rule_set=number)
 
     def _without_set(self, state: PolicyList, compiled: CompiledList) -> PolicyList:
-        """Returns a list that gets no set, and records what the compilation found."""
+        """Returns the list without a set. Stores the result of the compilation for `choice`."""
         found = self._left_out.setdefault(state.list_id, {})
         found[state.digest] = compiled._replace(entries=())
         return replace(state, rule_set=0)
 
     async def _wait_for_room(self, session: Session, direction: Direction, entries: int) -> None:
-        """Waits until deleted sets have left the switch, if there is no room for both.
+        """Waits until old sets are deleted, if the table has no room for them and new entries.
 
         Gives up after `CLEANUP_PATIENCE`, and when the session ends.
         """
@@ -218,8 +219,8 @@ class RuleSets:
             await self._delete(state.direction, sets.pop(number))
 
     async def withdraw(self, commit: Commit, lists: Mapping[int, PolicyList]) -> None:
-        """Deletes the new sets of a commit of which nothing was written to the switch. `lists` are
-        those in force."""
+        """Deletes the new sets of a commit that failed before anything was written to the switch.
+        `lists` are the lists in force."""
         for state in commit.lists:
             before = lists.get(state.list_id)
             if before is None or before.rule_set != state.rule_set:
@@ -230,14 +231,14 @@ class RuleSets:
     async def _delete(self, direction: Direction, made: RuleSet) -> None:
         """Deletes the entries of a set, those of the last rules first.
 
-        On some targets, a packet may have read the old state of its list and not yet looked up the
-        set. Without the last entries, such a packet goes to the CPU. Without the first entries, it
-        would match a wrong rule.
+        On some targets, a packet may still look up this set after its list names another set. If
+        the last entries are gone, such a packet goes to the CPU. If the first entries were gone, it
+        could match a wrong rule.
         """
         await self._reconciler.remove(RULE_KINDS[direction], made.keys)
 
     def _unused(self, direction: Direction) -> int:
-        """Returns the next number of a set. No entry in the switch may have it."""
+        """Returns the next set number that no entry in the switch has."""
         installed = self._reconciler.installed.by_kind[RULE_KINDS[direction]]
         taken = {key.rule_set for key in installed if isinstance(key, RuleEntry)}
         last = self._last[direction]

@@ -19,7 +19,7 @@ matches everything. The value `opaque` of protocol, ports, icmp and mobility_typ
 packets without a visible value, such as later fragments. A protect rule names a bundle. A discard
 rule may request audit log records. docs/how-to/rules.md has examples.
 
-The first rule that matches decides; a packet that no rule matches is discarded (RFC 4301, 4.4.1).
+The first rule that matches decides. A packet that matches no rule is discarded (RFC 4301, 4.4.1).
 All problems are reported at once, each with file, line, list, and the rule's number and name.
 Depends on model, config_keys and yamlreader.
 """
@@ -144,18 +144,18 @@ def load_spd(path: Path, bundles: Bundles) -> SpdText:
 
 
 def parse_spd(text: str, name: str, bundles: Callable[[str], Bundles]) -> SpdText:
-    """Reads an SPD from the text of a file called `name`.
+    """Reads an SPD from the text of a file. `name` is the file's name for error messages.
 
-    `bundles` returns the bundle names for an SPD's name. Raises ConfigError with every problem in
-    the text.
+    `bundles` maps an SPD's name to the names of its bundles. Raises ConfigError with every problem
+    in the text.
     """
     return _read_spd(YamlReader(text, name), bundles)
 
 
 def parse_rule(text: str, name: str, direction: Direction, bundles: Bundles) -> Rule:
-    """Reads one rule, a YAML mapping like those in a file's lists. `name` names the text in errors.
+    """Reads one rule: a YAML mapping like those in a file's lists.
 
-    `name` names the text in error messages. Raises ConfigError with every problem in the text.
+    `name` appears in error messages. Raises ConfigError with every problem in the text.
     """
     reader = YamlReader(text, name)
     rule = _read_rule(reader.root(), direction, bundles)
@@ -281,7 +281,7 @@ def to_from_packet(names: Iterable[object]) -> tuple[str, ...]:
 
 
 def misplaced_selectors(rule: Rule) -> Iterator[tuple[ConfigKey, str]]:
-    """Yields the selectors that do not fit the others of a rule, each with the problem."""
+    """Yields the selectors that contradict other selectors of a rule, each with the problem."""
     families = {len(r.low) for ranges in (rule.source, rule.destination) for r in ranges or ()}
     if len(families) > 1:
         where = RuleKeys.source if rule.destination is None else RuleKeys.destination
@@ -292,7 +292,7 @@ def misplaced_selectors(rule: Rule) -> Iterator[tuple[ConfigKey, str]]:
         (RuleKeys.icmp, rule.icmp, ICMP_PROTOCOLS),
         (RuleKeys.mobility_types, rule.mobility_type, MOBILITY_PROTOCOLS),
     ):
-        # An empty tuple of protocols has already been reported as a problem.
+        # An empty tuple means invalid protocols, which were reported already.
         if isinstance(numbers, tuple) and not (
             isinstance(rule.protocol, tuple) and wanted.issuperset(rule.protocol)
         ):
@@ -329,7 +329,7 @@ def _numbers(
 def _listed(value: YamlValue, convert: Callable[[YamlValue], T | None]) -> tuple[T, ...] | None:
     if value.text() in ANY_NAMES:
         return None
-    if value.is_null():  # possibly a mistake: read as `any`, it would match everything
+    if value.is_null():  # probably a mistake; must not mean `any`
         value.problem("nothing is written here; write `any`, or leave the key out")
         return ()
     elements = value.sequence() if value.is_sequence() else [value]
@@ -345,8 +345,8 @@ def _listed(value: YamlValue, convert: Callable[[YamlValue], T | None]) -> tuple
 def _decimal(written: str, converter: Callable[[object], T]) -> Callable[[object], T]:
     """Wraps a converter so that it refuses a number that is not written in plain decimal.
 
-    YAML 1.1 also reads octal (010), hexadecimal (0x10), base 60 (1:30) and 1_000. `written` is the
-    text in the file.
+    YAML 1.1 would also read octal (010), hexadecimal (0x10), base 60 (1:30) and 1_000. `written` is
+    the text in the file.
     """
 
     def convert(value: object) -> T:

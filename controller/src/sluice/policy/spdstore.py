@@ -3,12 +3,12 @@
 
 The record is one JSON file, replaced as a whole (`durable`): a failed write leaves the old file.
 
-- Only the owner may read or write the file, since the rules reveal which traffic is protected.
-- A checksum detects damage. A damaged file raises SpdStoreError, since the numbers in it must not
-  be guessed: with wrong numbers, a retired flow could become valid again.
+- Only the owner may read or write the file, because the rules reveal which traffic is protected.
+- A checksum detects damage. A damaged file raises SpdStoreError. Its numbers must not be guessed,
+  because with wrong numbers a stale flow could become valid again.
 - The file also holds the last committed rules, in the language of SPD files. A restart loads them.
-- A list of thousands of rules is in blocks (`encoded_rules`), and the file has the blocks' digests.
-  Blocks are durable before the file names them.
+- A list of thousands of rules is stored in blocks (`encoded_rules`), and the file has the blocks'
+  digests. Blocks are durable before the file names them.
 
 Depends on state.spd, which defines the record, and on encoded_rules for the text of rules.
 """
@@ -136,7 +136,7 @@ class SpdStore:
     def _decode(self, body: Any) -> SpdRecord:
         """Decodes the body of the file.
 
-        Raises OSError if a block is missing, and one of DAMAGED if the body has another form.
+        Raises OSError if a block is missing, and an exception of DAMAGED if the body is malformed.
         """
         issued = {
             _number(int(list_id), MAXIMUM_LIST_ID): ListVersion(
@@ -145,8 +145,8 @@ class SpdStore:
             for list_id, version in body["issued"].items()
         }
         caches = {str(spd): enabled is True for spd, enabled in body["caches"].items()}
-        # Older files lack "bundles". Then the meaning of no bundle number is known. This is safe:
-        # all numbers count as reassigned, and the entities that name them are closed.
+        # Older files lack "bundles", so the meaning of bundle numbers in the switch is unknown.
+        # This is safe: all numbers count as reassigned, and the entities that name them are closed.
         bundles = {
             _number(int(number), MAXIMUM_COUNT): str(name)
             for number, name in body.get("bundles", {}).items()
@@ -175,11 +175,11 @@ class SpdStore:
         )
 
     def forget_committed(self, keep: Container[str] = ()) -> SpdRecord:
-        """Removes the rules and cache states of all SPDs except `keep` from the record.
+        """Removes the committed rules and cache states of all SPDs except `keep` from the record.
 
-        The other SPDs will start with the configured rules. The numbers of their lists stay in the
-        record, so that entities in the switch keep their meaning. Returns the record now on disk.
-        Raises SpdStoreError.
+        If a removed SPD is configured again, it starts with the configured rules. The numbers of
+        its lists stay in the record, so that entities in the switch keep their meaning. Returns the
+        record now on disk. Raises SpdStoreError.
         """
         record = self.load()
         lists = tuple(
@@ -210,7 +210,7 @@ class SpdStore:
     def prepare(self, record: SpdRecord) -> None:
         """Writes the blocks of long lists, so that `save` takes little time.
 
-        May run in another thread. Raises SpdStoreError.
+        May be called from another thread. Raises SpdStoreError.
         """
         try:
             for one in record.lists:
@@ -224,7 +224,7 @@ class SpdStore:
         self._encoded.use("record", [digest for one in rules for digest in digests_of(one)])
 
     def _encode(self, record: SpdRecord) -> str:
-        """Encodes a record as JSON with sorted keys, byte for byte as `_checksum` encodes it."""
+        """Encodes a record as JSON with sorted keys. `_checksum` must compute the same bytes."""
         lists = ", ".join(map(self._encode_list, record.lists))
         others = {
             "bundles": {str(number): name for number, name in record.bundles.items()},
@@ -290,7 +290,7 @@ def _rule_ids(document: Any) -> dict[str, int]:
 
 
 def _encode_numbers(numbers: array[int]) -> str:
-    """Returns numbers of 32 bits, little endian, in base 64."""
+    """Encodes 32-bit numbers, little endian, in base 64."""
     return binascii.b2a_base64(_little_endian(numbers), newline=False).decode()
 
 

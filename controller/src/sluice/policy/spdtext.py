@@ -80,7 +80,7 @@ def to_document(rule: Rule) -> dict[str, Any]:
 def from_document(written: Mapping[str, Any]) -> Rule:
     """Converts the output of `to_document` back into a rule.
 
-    Raises ValueError, KeyError or TypeError if `written` has another form.
+    Raises ValueError, KeyError or TypeError if `written` is malformed.
     """
     return Rule(
         name=str(written["name"]),

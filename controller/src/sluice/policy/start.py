@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Selects the rules that an SPD starts with, and checks that they fit the pipeline's tables.
 
-Rules change only by a commit. At each start, also after a crash, an SPD has the last committed
+Rules change only by a commit. At each start, also after a crash, an SPD gets its last committed
 rules (from `spdstore`), even if its file has changed since that commit. The configured rules are
 used only for an SPD that was never in force, or if the operator requests them (`sluice run
---configured-policy`). A difference between committed and configured rules is logged; `sluice spd
-diff --configured SPD` shows it.
+--configured-policy`). A difference between committed and configured rules is logged, and `sluice
+spd diff --configured SPD` shows it.
 
 Pure; depends on config, state.spd and model.
 """
@@ -32,7 +32,8 @@ class PolicyError(Exception):
 
 
 class Capacity(NamedTuple):
-    """Capacity of the pipeline: flows per direction (all lists together), rules, and list ids."""
+    """Capacity of the pipeline: flows per direction (all lists together), number of rules, and
+    number of list ids."""
 
     flows: Mapping[Direction, int]
     rules: int
@@ -48,7 +49,7 @@ def rules_at_start(config: Config, record: SpdRecord) -> dict[ListName, tuple[Ru
     rules: dict[ListName, tuple[Rule, ...]] = {}
     problems: list[str] = []
     for spd in config.policy.spds:
-        if spd.is_mirrored:  # has the kernel's current policies, and no committed rules
+        if spd.is_mirrored:  # a mirrored SPD has the kernel's policies and no committed rules
             rules |= {(spd.name, direction): () for direction in Direction}
             continue
         in_force = {
@@ -94,8 +95,8 @@ def _log_difference(spd: SpdConfig, rules: Mapping[ListName, tuple[Rule, ...]]) 
 def check_capacity(config: Config, capacity: Capacity) -> None:
     """Checks that the flow caches of all SPDs together fit into the pipeline's flow tables.
 
-    They must fit even if all flows are of the same address family, since each family has its own
-    table. Raises PolicyError.
+    Each address family has its own table. The caches must fit even if all flows are of the same
+    family. Raises PolicyError.
     """
     spds = config.policy.spds
     wanted = sum(spd.flow_cache.size for spd in spds)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides which lists are in the switch's rule tables: by the mode of their SPD, and in mode
-`auto` by their length.
+"""Decides which lists are in the switch's rule tables. The mode of their SPD decides, and in mode
+`auto` also their length.
 
-Mode `auto` uses the tables for a list that fits as a whole, since then no packet waits for a search
-by the controller. Two bounds keep this from slowing the router down:
+Mode `auto` uses the tables for a list whose rules all fit, because then no packet needs a search by
+the controller. Two limits keep the tables from slowing the router down:
 
 - BMv2 compares each packet with all entries of a rule table, so `auto` fills a table only up to
   `SCANNED_ENTRIES`. sluice-switch compiles the entries to a classifier, whose rate hardly depends
@@ -14,7 +14,7 @@ by the controller. Two bounds keep this from slowing the router down:
 Mode `auto` never uses the tables for a mirrored SPD:
 
 - A mirrored list ends with the kernel's defaults, which the tables cannot hold
-  (`state.rule_tables`). So some packets would always wait for the controller.
+  (`state.rule_tables`). So some packets would always need a search by the controller.
 - Each tunnel that an IKE daemon sets up or takes down changes the list. With the tables, the cost
   of such a change would grow with the number of tunnels.
 
@@ -51,7 +51,7 @@ SETS_OF_A_LIST = 2
 class Choice(NamedTuple):
     """Holds the mode in which a list is enforced, and the reason in words.
 
-    `why` is empty for `mode: cache`.
+    `why` is the empty text for `mode: cache`.
     """
 
     mode: LookupMode
@@ -80,9 +80,10 @@ class TableUse:
         return config.mode is not LookupMode.CACHE
 
     def room(self, spd: str, direction: Direction) -> Room:
-        """Returns the number of entries that a list may use.
+        """Returns the number of entries that a list's rule set may have.
 
-        All lists share the tables equally, and each list needs room for two sets.
+        All lists share the tables equally. Each list needs room for two sets: one in force and a
+        new one.
         """
         shares = SETS_OF_A_LIST * max(1, sum(map(self.is_used, self._spds)))
         is_auto = self._spds[spd].mode is LookupMode.AUTO
@@ -105,8 +106,8 @@ class TableUse:
     def choice(self, state: PolicyList, compiled: CompiledList | None, *, held: bool) -> Choice:
         """Returns the mode in which a list is enforced, and why.
 
-        `compiled` is the part of the list that fits into the tables, or None if that is not known.
-        `held`: the switch holds this part.
+        `compiled` has the rules that fit into the tables, or is None if they are not known. `held`:
+        the switch holds these rules.
         """
         config = self._spds[state.spd]
         rules = len(state.rules)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds effects of an SPD that its author may not intend, for the warnings of `sluice spd check`.
+"""Finds effects of an SPD that its author may not intend. `sluice spd check` shows them as
+warnings.
 
 The policy of an interface also applies to the router's own packets. Only the rules for ND and IKE
 are generated, so the operator must write rules for the sessions of routing daemons. If FRR's
@@ -86,7 +87,7 @@ def warnings(rules: RuleLists, context: RuleContext, spd: str) -> list[str]:
 
 
 def _obstacle(rules: RuleLists, packet: Selectors) -> str | None:
-    """Returns why an outgoing packet or the answer to it is discarded, or None if both pass."""
+    """Returns why an outgoing packet or its answer is discarded, or None if both pass."""
     answer = packet._replace(
         source=packet.destination,
         destination=packet.source,
@@ -132,8 +133,8 @@ def _configured_bgp(rules: RuleLists, context: RuleContext) -> Iterator[str]:
             or any(_is_in(peer.address, net) for net in context.elsewhere)
         ):
             continue
-        # A multihop peer may be reached by any interface and source address. So there is no
-        # warning if the session can come up from one of the source addresses.
+        # A multihop peer may be reachable through any interface, so the session may use any source
+        # address. There is no warning if one of them works.
         tried = [
             (own, _bgp_obstacle(rules, own, peer.address, peer.port))
             for own in _sources(peer, context)
@@ -220,8 +221,8 @@ def _is_in(address: Address, prefix: Prefix) -> bool:
 
 def _hello(rules: RuleLists, address: InterfaceAddress, name: str, where: str) -> Iterator[str]:
     own = address.address
-    # An address that a neighbour could have. On a link with only two addresses (RFC 3021), the
-    # address that is not this router's.
+    # An address that a neighbour could have. If the link has only two addresses (RFC 3021), this is
+    # the address that the router does not have.
     has_two = address.length == 8 * len(own) - 1
     peer = own[:-1] + bytes([own[-1] ^ 1 if has_two else own[-1] ^ 3 or 1])
     group = ALL_OSPF_ROUTERS[len(own)]
@@ -247,12 +248,12 @@ def _no_ospf(protocol: str, interface: str, where: str, obstacle: str) -> str:
 
 
 def _path_mtu(rules: RuleLists, *, are_errors_checked: bool) -> Iterator[str]:
-    """Warns of lists that discard all ICMP errors of path MTU discovery.
+    """Warns about lists that discard all ICMP errors of path MTU discovery.
 
-    A rule may discard them, or no rule may match them. An error about a bypassed packet needs a
-    bypass rule for the error itself; for inbound errors, `icmp_errors: checked` also suffices. An
-    error about a protected packet needs no rule: it is sent through the packet's bundle (RFC 4301,
-    section 6).
+    A rule may discard these errors, or no rule may match them. An error about a bypassed packet
+    needs a bypass rule for the error itself. For inbound errors, `icmp_errors: checked` also
+    suffices. An error about a protected packet needs no rule, because it is sent through the
+    packet's bundle (RFC 4301, section 6).
     """
     for direction, listed in rules.items():
         for protocol, icmp, name in TOO_BIG_ERRORS:
@@ -278,8 +279,8 @@ def _path_mtu(rules: RuleLists, *, are_errors_checked: bool) -> Iterator[str]:
 def _traceroute(rules: RuleLists) -> Iterator[str]:
     """Warns if this router's answers to traceroute are discarded.
 
-    The answers leave by the interface on which the probe arrived. Does not warn of a list that
-    discards everything, since `warnings` already reports it.
+    The answers leave by the interface on which the probe arrived. Gives no warning for a list that
+    discards everything, because `warnings` already reports such a list.
     """
     outbound = rules.get(Direction.OUTBOUND, ())
     lost = [
@@ -299,7 +300,7 @@ def _traceroute(rules: RuleLists) -> Iterator[str]:
 def _bypasses_large(rule: Rule, icmp_protocol: int) -> bool:
     """Returns whether a rule bypasses packets that may exceed the path MTU.
 
-    Ignores rules for BGP only, since BGP packets usually stay on one link.
+    Ignores rules that match only BGP, because BGP packets usually stay on one link.
     """
     if rule.generated or rule.action is not Action.BYPASS or not _has_family(rule, icmp_protocol):
         return False
@@ -320,14 +321,15 @@ def _has_family(rule: Rule, icmp_protocol: int) -> bool:
 
 
 def _lets_pass(rule: Rule, protocol: int, icmp: int) -> bool:
-    """Returns whether a rule lets some ICMP errors of this type, about bypassed packets, pass."""
+    """Returns whether a rule passes some ICMP errors of this type about bypassed packets."""
     everywhere = rule.source is None and rule.destination is None
     passes = rule.action is Action.BYPASS or (rule.action is Action.PROTECT and everywhere)
     return passes and _touches(rule, protocol, icmp)
 
 
 def _touches(rule: Rule, protocol: int, icmp: int) -> bool:
-    """Returns whether a rule is an operator's and matches some ICMP errors of this type."""
+    """Returns whether a rule was written by the operator and matches some ICMP errors of this
+    type."""
     accepts = rule.icmp is None or (
         rule.icmp is not OPAQUE and any(low <= icmp <= high for low, high in rule.icmp)
     )
@@ -347,8 +349,8 @@ def _touches(rule: Rule, protocol: int, icmp: int) -> bool:
 def _discarding(rules: Iterable[Rule], protocol: int, icmp: int) -> Rule | None:
     """Returns the rule that discards all ICMP errors of this type, or None if some may pass."""
     for rule in rules:
-        # Any router on a path may send such an error. So a rule for certain source addresses
-        # discards or passes only some of the errors, and is skipped.
+        # Any router on a path may send such an error. A rule for certain source addresses affects
+        # only some of the errors, so it is skipped.
         if not _touches(rule, protocol, icmp) or rule.source is not None:
             continue
         if rule.action is not Action.DISCARD:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Implements a timer as a descriptor, which is readable when the time is over (timerfd).
+"""Implements a timer as a descriptor that becomes readable when the time is over (timerfd).
 
-A source that needs a timer can so be a part of any loop that waits for descriptors. Python has
-`os.timerfd_create` since version 3.13 only. Linux only.
+A source with a timer can use it in any loop that waits for descriptors. Python has
+`os.timerfd_create` since version 3.13 only, so this module calls the C library. Linux only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Alarm:
-    """Expires once after each `set`."""
+    """A timer that expires once after each `set`."""
 
     def __init__(self) -> None:
         """Raises OSError."""
@@ -32,12 +32,12 @@ class Alarm:
         return self._file
 
     def set(self, seconds: float) -> None:
-        """Begins to wait. `seconds` is more than 0."""
+        """Starts the timer. `seconds` is more than 0."""
         times = TIMES.pack(0, 0, *divmod(max(1, int(seconds * SECOND)), SECOND))
         _checked(_libc.timerfd_settime(self._file, 0, times, None))
 
     def take(self) -> bool:
-        """Returns whether the time is over. Returns True once after each `set`."""
+        """Returns whether the timer has expired. Returns True once for each `set`."""
         try:
             return bool(os.read(self._file, 8))
         except BlockingIOError:

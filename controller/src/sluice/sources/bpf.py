@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Creates BPF maps and loads BPF programs (bpf(2)).
 
-Needs CAP_BPF and CAP_NET_ADMIN, or root. Calls the C library, since Python's standard library lacks
-the call.
+Needs CAP_BPF and CAP_NET_ADMIN, or root. Calls the C library, because Python's standard library has
+no function for bpf(2).
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ LOG_SIZE = 1 << 16
 # struct bpf_attr for MAP_CREATE: type, key size, value size, entries, flags, inner map, NUMA node,
 # name
 _CREATE = Struct("=7I16s")
-# for the elements of a map: descriptor, key, value, flags
+# struct bpf_attr for MAP_UPDATE and MAP_DELETE: descriptor, key, value, flags
 _ELEMENT = Struct("=I4xQQQ")
-# for PROG_LOAD: type, instructions, address of them, address of the licence, log level, log size,
-# address of the log, kernel version, flags, name
+# struct bpf_attr for PROG_LOAD: type, instructions, address of them, address of the licence, log
+# level, log size, address of the log, kernel version, flags, name
 _LOAD = Struct("=IIQQIIQII16s")
 
-# for LINK_CREATE: program, ifindex, attach type, flags, position among the programs, revision
+# struct bpf_attr for LINK_CREATE: program, ifindex, attach type, flags, position among the
+# programs, revision
 _LINK = Struct("=4I2IQ")
-# for PROG_QUERY: ifindex, attach type, flags, attach flags, address of the ids, number of the ids,
-# and four more addresses
+# struct bpf_attr for PROG_QUERY: ifindex, attach type, flags, attach flags, address of the ids,
+# number of the ids, and four more addresses
 _QUERY = Struct("=4IQI4x4Q")
 _QUERIED = slice(24, 28)
 
@@ -67,7 +68,7 @@ def _call(command: int, attributes: bytes, what: str) -> int:
 
 
 def _call_in_place(number: int, command: int, data: ctypes.Array[ctypes.c_char], what: str) -> int:
-    """Makes the system call. The kernel may change `data`."""
+    """Makes the system call. The kernel may write results into `data`."""
     result: int = _libc.syscall(number, command, data, len(data))
     if result < 0:
         code = ctypes.get_errno()
@@ -117,7 +118,7 @@ class Map:
         self.set(slot.to_bytes(4, sys.byteorder), program.to_bytes(4, sys.byteorder))
 
     def move_to(self, least: int) -> None:
-        """Gives the descriptor another number, which is at least `least`. Raises OSError."""
+        """Moves the descriptor to another number, which is at least `least`. Raises OSError."""
         moved = fcntl.fcntl(self.descriptor, fcntl.F_DUPFD_CLOEXEC, least)
         self.close()
         self.descriptor = moved

@@ -2,7 +2,7 @@
 """Creates and inspects network devices by name (netdevice(7)), and claims them for a controller.
 
 A claim is a locked file in a directory that only the directory's owner may enter. An abstract
-socket cannot serve as a claim: any local user could bind its name, and so prevent the start of a
+socket would not do as a claim: any local user could bind its name, and so prevent the start of a
 controller.
 """
 
@@ -37,7 +37,7 @@ IFF_UP, IFF_RUNNING = 0x1, 0x40
 
 
 class Devices:
-    """Handles the network devices of the process's namespace, by name."""
+    """Creates, inspects and claims the network devices of the process's namespace, by name."""
 
     def __init__(self, claims: Path = CLAIMS) -> None:
         self._directory = claims
@@ -72,7 +72,7 @@ class Devices:
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(file), os.stat(path.name, dir_fd=directory)):
                     return path, file
-            os.close(file)  # the previous owner has removed the file
+            os.close(file)  # the previous owner removed the file meanwhile
 
     def release(self, name: str) -> None:
         """Releases a claim."""
@@ -94,10 +94,10 @@ class Devices:
         TAP exists at least until then. Raises OSError.
 
         If /dev/net/tun is open to all, every local user can open a queue of a TAP that has no
-        owner. With this queue, the user could read the host's packets and send packets to the host,
-        as long as the TAP exists. One system call creates the TAP, and the next one sets its owner.
-        If another user has opened a queue in between, the TAP has one queue too many. In this case
-        the TAP is removed and created again.
+        owner. The user could then read the host's packets and send packets to the host, as long as
+        the TAP exists. One system call creates the TAP, and the next one sets its owner. If another
+        user opens a queue between the two calls, the TAP has one queue too many. Then the TAP is
+        removed and created again.
         """
         for _ in range(MAKINGS):
             was_there = _exists(name)
@@ -133,7 +133,8 @@ def _open_queue(name: str) -> int:
     try:
         flags = IFF_TAP | IFF_NO_PI | IFF_MULTI_QUEUE
         fcntl.ioctl(queue, TUNSETIFF, IFREQ.pack(name.encode(), flags))
-        # TUNSETOWNER is called only if needed: the kernel walks its whole IPv6 FIB on each call.
+        # TUNSETOWNER is called only if needed, because on each call the kernel walks its whole IPv6
+        # FIB.
         if owner_of(name) != os.geteuid():
             fcntl.ioctl(queue, TUNSETOWNER, os.geteuid())
     except OSError:
@@ -143,12 +144,13 @@ def _open_queue(name: str) -> int:
 
 
 def _is_ours(name: str, was_there: bool, claims: Path, until: float) -> bool:
-    """Returns whether only this process and keepers (`tap_keeper`) have queues of the TAP.
+    """Returns whether all queues of the TAP belong to this process and to keepers (`tap_keeper`).
 
     Keepers have queues only if the TAP existed before. There is one keeper for each controller that
     ended within the grace period. A keeper detaches its queue, or forwards packets as a stand-in
-    and then holds the stand-in lock. The keeper of a controller that was just killed may have done
-    neither yet. So this function waits for that, at most until `until` (monotonic).
+    and holds the stand-in lock. If the controller was killed just before, its keeper may have done
+    neither yet. So this function waits for the keeper, but not longer than `until` (monotonic
+    clock).
     """
     while True:
         attached, detached = queues_of(name)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Talks to an ESP engine's admin socket: one line per request and per answer (`wire.esp_admin`).
+"""Sends requests to an ESP engine's admin socket. A request and its answer are one line each
+(`wire.esp_admin`).
 
-Only one request is under way at a time. Since the engine receives keys, its process must run as
-this user or as root. A line with keys is sent from a buffer of its own, which is overwritten
+Only one request is under way at a time. The engine's process must run as this user or as root,
+because it receives keys. A line with keys is sent from a buffer of its own, which is overwritten
 afterwards. The size of an answer and the time to wait for it are bounded. Depends on wire.
 """
 
@@ -40,7 +41,7 @@ CREDENTIALS = struct.Struct("3i")
 
 
 class EspEngine:
-    """Holds a connection to one engine, opened on demand.
+    """Holds a connection to one engine, which is opened when it is needed.
 
     Every method except `close` raises EngineUnreachableError if the engine does not answer.
     """
@@ -93,7 +94,7 @@ class EspEngine:
         except EngineAnswerError as error:
             raise self._lost(str(error)) from error
         except asyncio.CancelledError:
-            self.close()  # A late answer must not count as the answer to the next request.
+            self.close()  # Otherwise a late answer could count as the answer to the next request.
             raise
         if "error" in found:
             raise EngineRefusalError(str(found["error"]))

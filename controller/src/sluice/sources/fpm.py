@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receives routes from zebra over FPM. Returns them as the events of a session.
+"""Receives routes from zebra over FPM, and returns them as events.
 
 Depends on `sluice._native.FpmServer` (or an object with its methods) for frames, and on wire.fpm to
 decode them.
 
-There is one session at a time. A newer connection ends the older one, so events of two sessions
-never mix. A connection becomes the session only when `admit` has accepted it. A refused connection
-neither ends a session nor changes a route. Bytes that cannot be decoded end the session. zebra then
-connects again and replays everything; until then the routes stay as they are.
+There is one session at a time. A connection becomes the session only when `admit` has accepted it.
+The new session ends the earlier one, so events of two sessions never mix. A refused connection ends
+no session and changes no route. Bytes that cannot be decoded end the session. zebra then connects
+again and replays everything, and until then the routes stay as they are.
 
-A zebra with `-n` sends routes of other network namespaces as if they were routes of its own
-namespace. These routes are left out (`fpm_senders`).
+A zebra with `-n` sends routes of other network namespaces like routes of its own namespace. These
+routes are left out (`fpm_senders`).
 
 In a full table, nearly all frames differ from earlier ones only in the prefix. With `runs`, these
 frames arrive as a `RouteRun`: many routes in one event.
@@ -85,8 +85,8 @@ class FpmSource:
         self._admit = admit
         self._refusals_told = float("-inf")
         self._session: int | None = None
-        # Frame payloads of the session, from at most SERVER_EVENTS server events. The payloads from
-        # index `_next` on are not decoded yet.
+        # Frame payloads of the session, of at most SERVER_EVENTS server events. Those from index
+        # `_next` on are not decoded yet.
         self._payloads: list[bytes] = []
         self._next = 0
         self._runs = RouteRuns(UNUSUAL_HEADS) if runs else None
@@ -104,8 +104,8 @@ class FpmSource:
 
     @property
     def problem(self) -> str | None:
-        """Reason why some routes of the routing daemon are left out, as a sentence. None if no
-        route is left out."""
+        """Explains why some routes of the routing daemon are left out, as a sentence. None if all
+        are used."""
         left_out = self._senders.left_out
         if not left_out or self.peer is None:
             return None
@@ -115,13 +115,13 @@ class FpmSource:
         )
 
     def link_changed(self, event: LinkChanged) -> None:
-        """Handles a link event of the host. Call it for every link event: zebra's replay omits next
-        hops on links that are down."""
+        """Handles a link event of the host. Must be called for every link event, because zebra's
+        replay omits next hops on links that are down."""
         self._incomplete.note_link(event)
 
     def poll(self, limit: int) -> list[RouteEvent | RouteRun]:
-        """Returns about `limit` events in order. Returns fewer if it reads a full `RouteRun`, which
-        is then the last.
+        """Returns about `limit` events in order. Returns fewer if one of them is a full `RouteRun`,
+        which is then the last event.
 
         Returns an empty list if no event waits, or if `REFUSALS_AT_ONCE` connections were refused.
         In the second case `fileno` stays readable.
@@ -141,8 +141,8 @@ class FpmSource:
         return events
 
     def _read_run(self, events: list[RouteEvent | RouteRun]) -> bool:
-        """Reads the next frames as one run, or the next frame as events. Returns True after a full
-        run, which ends the slice."""
+        """Reads the next frames as one run, or the next frame as events. Returns whether `poll`
+        must stop because the run is full."""
         run, read = None, 0
         if self._runs is not None:
             run, read = self._runs.read(self._payloads, self._next, RUN)
@@ -171,8 +171,8 @@ class FpmSource:
                     self._end(reason, events)
 
     def _open(self, connection: int, peer: str, events: list[RouteEvent | RouteRun]) -> None:
-        """Makes an admitted connection the session. Ends an earlier session, which may be dead but
-        still open."""
+        """Makes an admitted connection the session. Ends an earlier session, whose peer may be dead
+        although its connection is still open."""
         try:
             name = f"{peer} (user {self._admit(peer)})"
         except RefusedPeer as refused:
@@ -201,8 +201,8 @@ class FpmSource:
     ) -> list[bytes]:
         """Returns the frames of the session's namespace.
 
-        Ends the session if a frame shows that all earlier frames of the session were of another
-        namespace.
+        If a frame shows that all earlier frames of the session belong to another namespace, ends
+        the session.
         """
         if all(payload[SENDER] == self._sender for payload in payloads):
             return payloads
@@ -244,7 +244,8 @@ class FpmSource:
         self._end(reason, events)
 
     def _end(self, reason: str, events: list[RouteEvent | RouteRun]) -> None:
-        """Ends the session and drops its pending frames, since a replay follows."""
+        """Ends the session and drops its frames that are not decoded yet, because a replay
+        follows."""
         self._payloads, self._next = [], 0
         self._session, self.peer = None, None
         events.append(FpmSessionClosed(reason))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distinguishes routes of the session's network namespace from routes of other namespaces.
+"""Distinguishes FPM messages of the session's network namespace from messages of other namespaces.
 
 A zebra with `-n` has a network namespace for each VRF. It sends the routes of all namespaces as
 routes of the main table, with the interface indexes of their own namespace. If these routes were
@@ -9,7 +9,7 @@ netlink socket for each namespace, and writes the port of that socket into each 
 
 A peer other than zebra may write any value to nlmsg_pid. So all senders are accepted until one of
 them is found to have a socket in the session's namespace. From then on, only senders with such a
-socket are accepted. Depends on nothing of Sluice.
+socket are accepted. Depends only on the standard library.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REMEMBERED = 64
 
 
 class SenderVerdict(Enum):
-    """Verdicts on a message. TAKEN: accepted. FOREIGN: refused, since it is of another
+    """Verdicts on a message. TAKEN: accepted. FOREIGN: refused, because it is of another
     namespace."""
 
     TAKEN = 0
@@ -55,7 +55,7 @@ def is_port_here(port: int) -> bool:
 
 
 class Senders:
-    """Tracks the senders of one FPM source, session after session."""
+    """Tracks the senders of one FPM source, over several sessions."""
 
     def __init__(self, is_here: Callable[[int], bool] = is_port_here) -> None:
         self._is_here = is_here
@@ -67,8 +67,7 @@ class Senders:
         """Payloads of this session that were not accepted."""
 
     def begin(self) -> None:
-        """Starts a session. Senders that an earlier session found to be of another namespace stay
-        refused."""
+        """Starts a session. Senders that were found to belong to another namespace stay refused."""
         self._taken, self._here = set(), False
         self.left_out = 0
 

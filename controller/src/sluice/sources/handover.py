@@ -3,14 +3,14 @@
 killed. Finds the stand-in of a TAP.
 
 `Handover` is memory that the controller shares with the process that keeps the TAPs
-(`sources.tap_keeper`). While packets pass between switch and host, the memory contains the tables
-of the fast path. A controller that is killed leaves the tables in this memory. A controller that
-ends by itself, or has no session with the switch, leaves no tables. A checksum detects tables that
-a killed controller has only partly written.
+(`sources.tap_keeper`). While the controller passes packets between switch and host, the memory
+contains the fast path's tables. So a controller that is killed leaves the tables there. A
+controller that ends by itself, or has no session with the switch, leaves no tables. If a controller
+is killed while it writes the tables, the checksum is wrong.
 
-A stand-in process holds a lock for each TAP, in the directory of `sources.device`'s claims. The
-next controller finds the process by this lock, and ends it. Linux only. Uses the standard library
-alone, so that the keeper stays small.
+A stand-in process holds a lock for each TAP, in the directory that also has the claims of
+`sources.device`. The next controller finds the process by this lock, and ends it. Linux only. Uses
+the standard library alone, so that the keeper stays small.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Handover:
 
 
 def tables_in(file: int) -> Tables | None:
-    """Returns the tables that the controller has left. None if it left none, or wrote them only in
-    part."""
+    """Returns the tables that the controller has left. Returns None if there are none or they are
+    incomplete."""
     header = os.pread(file, HEADER.size, 0)
     if len(header) < HEADER.size:
         return None
@@ -73,21 +73,21 @@ def tables_in(file: int) -> Tables | None:
     body = os.pread(file, length, HEADER.size)
     if not length or len(body) != length or zlib.crc32(body) != checksum:
         return None
-    # marshal is safe here: only this program and its keeper have the memory open.
+    # marshal trusts its input. Here only this program and its keeper can write to the memory.
     tables: Tables = marshal.loads(body)  # noqa: S302
     return tables
 
 
 class StandInLocks:
-    """Holds the locks of one stand-in, one for each TAP. The TAPs are in the calling thread's
-    namespace."""
+    """Holds the locks of one stand-in, one lock for each TAP in the calling thread's namespace."""
 
     def __init__(self, names: Sequence[str], claims: Path = CLAIMS) -> None:
         self._paths = [_path(name, claims) for name in names]
         self._files: list[int] = []
 
     def take(self) -> None:
-        """Takes all locks for this process. Raises BlockingIOError if another process has one."""
+        """Takes all locks for this process. Raises BlockingIOError if another process holds one of
+        them."""
         try:
             for path in self._paths:
                 flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -121,7 +121,7 @@ def holder(name: str, claims: Path = CLAIMS) -> int | None:
 def end_stand_ins(names: Sequence[str], claims: Path = CLAIMS) -> None:
     """Kills each process that forwards at one of these TAPs as a stand-in.
 
-    Returns when these processes have ended, and their queues and sessions are closed. Raises
+    Waits until these processes have ended, so that their queues and sessions are closed. Raises
     OSError if a process does not end.
     """
     for name in names:
@@ -135,7 +135,7 @@ def _end(name: str, pid: int, claims: Path) -> None:
     with suppress(ProcessLookupError):
         process = os.pidfd_open(pid)
         try:
-            if holder(name, claims) != pid:  # The kernel may have given the pid to another process.
+            if holder(name, claims) != pid:  # The pid may meanwhile belong to another process.
                 return
             signal.pidfd_send_signal(process, signal.SIGKILL)
             waiting = select.poll()
@@ -148,6 +148,6 @@ def _end(name: str, pid: int, claims: Path) -> None:
 
 
 def _path(name: str, claims: Path) -> Path:
-    # The file name of a controller's claim begins with the number of a namespace. So no claim has
-    # such a name.
+    # The file name of a claim begins with the number of a namespace. So the name of a lock differs
+    # from all of them.
     return claims / f"stand-in-{Path('/proc/thread-self/ns/net').stat().st_ino}-{name}"

@@ -6,20 +6,20 @@ carrier follows the carrier of the port's device. Packets that the pipeline punt
 written to the TAP. Frames that the host sends are read from the TAP as HostFrame.
 
 Invariant: the kernel never forwards. Kernel forwarding is off on each TAP (interface_settings), but
-another program might enable it. So a frame from the host is dropped and counted unless its IP
+another program might turn it on. So a frame from the host is dropped and counted unless its IP
 source is an own address of this router in the interface's VRF.
 
 Own addresses come from the kernel's events (`apply`). An address of an interface without a TAP
-belongs to the VRF that the kernel assigns to that interface. An address of a macvlan device on a
-TAP (VRRP's virtual router) is an own address only while the device works; otherwise another router
-has this address. A macvlan device has the same kernel settings and the same VRF as the TAP below
-it.
+belongs to the VRF that the kernel assigns to that interface. The address of a macvlan device on a
+TAP (VRRP's virtual router) is an own address only while the device works. Otherwise another router
+may have this address. A macvlan device has the same kernel settings and the same VRF as the TAP
+below it.
 
-A TAP is separated when the kernel keeps its VRF apart from the other VRFs. This is so in two cases:
-the TAP and all macvlan devices on it belong to the VRF's VRF device, or the TAP is in the VRF's
-network namespace. For all other TAPs, and until the kernel has reported its links, the rules of
-`shared_stack` keep the VRFs apart. Neighbour probes (sources.neighbor_probe) serve only to make the
-kernel act, so they are dropped here.
+A TAP is **separated** when the kernel itself keeps its VRF apart from the other VRFs. This is so in
+two cases: the TAP and all macvlan devices on it belong to the VRF's VRF device, or the TAP is in
+the VRF's network namespace. For all other TAPs, and until the kernel has reported its links, the
+rules of `shared_stack` keep the VRFs apart. Neighbour probes (sources.neighbor_probe) only trigger
+the kernel's neighbour resolution, so they are dropped here.
 
 Depends on `sluice._native.TapSet` (or an object with its methods) and on the kernel monitor's
 requests.
@@ -141,8 +141,8 @@ class TapNamespace(NamedTuple):
 class FrameFilter(NamedTuple):
     """Holds the state that decides whether a frame of the host passes.
 
-    `sources` maps each VRF to its own addresses, without those that another VRF of the same host
-    stack has too.
+    `sources` maps each VRF to its own addresses. An address that two VRFs of the same host stack
+    have is left out.
     """
 
     taps: list[FrameFilterTap]
@@ -198,7 +198,7 @@ class HostInterfaces:
         self._macs: dict[int, Mac] = {}
         # Configured addresses, by the TAP's ifindex.
         self._configured: dict[int, frozenset[InterfaceAddress]] = {}
-        # `_followers`: the TAPs that follow the carrier of a port's device, by the device's name.
+        # `_followers`: by the name of a port's device, the TAPs whose carrier follows that device.
         # `_device_names`: the names of these devices, by ifindex.
         self._followers: dict[str, list[int]] = {}
         self._device_names: dict[int, str] = {}
@@ -228,8 +228,8 @@ class HostInterfaces:
         self._configured[ifindex] = frozenset(interface.addresses)
         self._is_published = False
         if interface.device is not None:
-            # Set the right carrier at once: the TAP may be one that the last controller left, and
-            # must not flap.
+            # A TAP left by the last controller must not flap, so its carrier is set before it is
+            # up.
             self._followers.setdefault(interface.device, []).append(ifindex)
             self._taps.set_carrier(ifindex, self._devices.has_carrier(interface.device))
         self._taps.set_up(ifindex, True)
@@ -285,8 +285,8 @@ class HostInterfaces:
         return self._l3_if.get(ifindex)
 
     def is_own(self, address: Address) -> bool:
-        """Returns whether an interface of this host has the address. A macvlan device counts only
-        while it works."""
+        """Returns whether an interface of this host has the address. Ignores macvlan devices that
+        do not work."""
         return bool(self._holders(address))
 
     def _holders(self, address: Address) -> set[int]:
@@ -301,7 +301,7 @@ class HostInterfaces:
                 self._is_published = False
                 self._own.setdefault(address.address, set()).add(ifindex)
                 if ours and address not in self._configured.get(ifindex, {address}):
-                    # The TAP was left by a controller that had this address in its configuration.
+                    # The address was configured by an earlier controller, which left the TAP.
                     self._kernel.remove_address(ifindex, address)
             case AddressRemoved(ifindex, address):
                 self._remove_own_address(address.address, ifindex)
@@ -339,7 +339,8 @@ class HostInterfaces:
     def vrf_devices(self) -> Mapping[int, str | None]:
         """The kernel's VRF device of each VRF that has TAPs, except the default VRF.
 
-        None if there is no such device, or if not all TAPs of the VRF belong to it.
+        The value is None if the VRF has no VRF device, or if one of the VRF's TAPs does not belong
+        to it.
         """
         devices: dict[int, str | None] = {}
         for tap in self._l3_if:
@@ -410,7 +411,7 @@ class HostInterfaces:
         place = self._vrf_namespaces[namespace_of(ifindex)]
         try:
             place.inside(lambda: place.devices.configure_interface(name))
-        except OSError as error:  # the device was removed or renamed
+        except OSError as error:  # the device was removed or renamed meanwhile
             self._loud.add(ifindex)
             self.counters["macvlan_not_silenced"] += 1
             log.warning("macvlan device %s: %s", name, error)
@@ -442,10 +443,12 @@ class HostInterfaces:
     # --- packets ---------------------------------------------------------------------------------
 
     def deliver(self, frames: Iterable[tuple[int, bytes]]) -> int:
-        """Sends frames to the host, given as (layer-3 interface, frame as the port received it).
+        """Sends frames to the host. Each is given as its layer-3 interface and the frame as the
+        port received it.
 
-        Removes the VLAN tag that selected the interface. Drops and counts frames that the host
-        might answer in another VRF. Returns the number of frames that the host accepted.
+        Removes the VLAN tag that selected the interface. If the host might answer a frame in
+        another VRF, drops and counts the frame. Returns the number of frames that the host
+        accepted.
         """
         batch: list[tuple[int, bytes]] = []
         for l3_if, frame in frames:
@@ -532,8 +535,8 @@ class HostInterfaces:
         self, ifindex: int, frame: bytes, source: Address, destination: Address
     ) -> str | None:
         if is_unspecified(source):
-            # Duplicate address detection, DHCP and IGMP use the unspecified address. The kernel
-            # never forwards such a packet.
+            # Duplicate address detection, DHCP and IGMP send from the unspecified address. The
+            # kernel never forwards such a packet.
             return None
         holders = self._holders(source)
         if not holders:
@@ -556,7 +559,7 @@ class HostInterfaces:
         return self._kernel_vrfs.vrf_of(ifindex) if vrf is None else vrf
 
     def _is_isolated(self, ifindex: int) -> bool:
-        """Returns whether an interface's addresses are in a host stack that only its VRF uses."""
+        """Returns whether an interface's addresses are in a host stack that no other VRF uses."""
         tap = self._macvlans.get(ifindex, ifindex)
         if tap in self._l3_if:
             return tap in self._separated
@@ -564,7 +567,7 @@ class HostInterfaces:
 
 
 def is_link_protocol(ethertype: int, frame: bytes) -> bool:
-    """Returns whether a frame belongs to one of the non-IP protocols of a router: ARP, LLDP,
+    """Returns whether a frame belongs to a non-IP protocol that a router uses: ARP, LLDP or
     IS-IS."""
     if ethertype < ETHERTYPE_MINIMUM:
         return frame[14:17] == ISIS_LLC

@@ -33,7 +33,7 @@ TCX_HOOKS = (bpf.AttachType.INGRESS, bpf.AttachType.EGRESS)
 
 
 class SilentState(NamedTuple):
-    """Holds the parts of the host's state whose changes the kernel does not announce."""
+    """Holds the parts of the host's state that change without a kernel notification."""
 
     legacy: tuple[str, ...]
     programs: tuple[int, ...]
@@ -41,7 +41,7 @@ class SilentState(NamedTuple):
 
 
 def silent_state(interfaces: Iterable[tuple[str, int]]) -> SilentState:
-    """Reads what may change without a message, for interfaces given by name and index.
+    """Reads the `SilentState` of interfaces, given by name and index.
 
     Cheaper than `survey`. Raises OSError.
     """
@@ -54,7 +54,7 @@ def silent_state(interfaces: Iterable[tuple[str, int]]) -> SilentState:
 
 
 def survey(own: Collection[int] = ()) -> HostSurvey:
-    """Reads everything. Raises OSError if a part cannot be read.
+    """Reads the whole state. Raises OSError if a part cannot be read.
 
     `own`: indexes of the interfaces to which this process has attached programs.
     """
@@ -95,7 +95,7 @@ def _settings(name: str) -> ForwardingSettings:
     def number(family: str, where: str, key: str, absent: int = 0) -> int:
         try:
             return int((PROC / family / "conf" / where / key).read_text())
-        except FileNotFoundError:  # no IPv6, or a setting of later kernels
+        except FileNotFoundError:  # IPv6 is off, or the kernel is too old
             return absent
 
     is_ipv6_off = number("ipv6", name, "disable_ipv6", absent=1)
@@ -132,7 +132,7 @@ def _rules() -> tuple[str, ...]:
         try:
             answers = ask(host_links.RTM_GETRULE, NLM_F_DUMP, body, "policy routing rules")
         except OSError as error:
-            if error.errno in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):  # a kernel without rules
+            if error.errno in (errno.EOPNOTSUPP, errno.EAFNOSUPPORT):  # no policy routing
                 continue
             raise
         found += [rule for one in answers if (rule := host_links.decode_rule(one.body))]
@@ -143,8 +143,8 @@ def _filtered(links: tuple[HostLink, ...], own: Collection[int]) -> frozenset[in
     """Returns the interfaces with programs at the ingress hook of tcx, or with an ingress or clsact
     qdisc.
 
-    Leaves out the programs of this process, and a qdisc that a killed `sluice up` left. Packets of
-    the switch do not pass the egress hook of a VLAN device either.
+    Leaves out the programs of this process, and a qdisc that a killed `sluice up` left. For a VLAN
+    device, programs at the egress hook count too, because the switch's packets would bypass them.
     """
     body = host_links.TCMSG.pack(0, 0, 0, 0, 0, 0, 0)
     answers = ask(host_links.RTM_GETQDISC, NLM_F_DUMP, body, "qdiscs")
@@ -177,7 +177,7 @@ def _policies() -> tuple[str, ...]:
     try:
         monitor = XfrmMonitor()
     except OSError as error:
-        if error.errno in (errno.EPROTONOSUPPORT, errno.EAFNOSUPPORT):  # a kernel without XFRM
+        if error.errno in (errno.EPROTONOSUPPORT, errno.EAFNOSUPPORT):  # no XFRM in the kernel
             return ()
         raise
     try:
@@ -226,7 +226,7 @@ def _legacy_tables() -> Iterator[str]:
 def _nftables() -> list[str]:
     try:
         NetlinkSocket(protocol=NETLINK_NETFILTER).close()
-    except OSError:  # a kernel without nftables
+    except OSError:  # no nftables in the kernel
         return []
     netfilter = None
     try:

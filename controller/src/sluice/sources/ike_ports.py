@@ -3,26 +3,26 @@
 
 The generated rules bypass packets that this router sends from UDP ports 500 and 4500 to any
 address. Port 4500 is not privileged on Linux. So without a further check, every local user could
-bypass the SPD. For this reason a netfilter rule checks the user of the socket when a packet leaves.
-A later lookup of the port's owner would be too late: SO_REUSEADDR lets two users bind one port, and
-the socket may be closed by then.
+bypass the SPD. For this reason a netfilter rule checks the socket's user when a packet leaves. To
+look up the port's owner later would be too late: SO_REUSEADDR lets two users bind one port, and the
+socket may be closed by then.
 
-The rule covers all interfaces of the network namespace but loopback, since a host interface may
+The rule covers all interfaces of the network namespace but loopback, because a host interface may
 have other devices on top (macvlan, ipvlan). It is installed before the host interfaces exist. Each
-host interface has the rule once more at its egress hook (`guard`, netdev egress, Linux 5.16). At
-the egress hook, the rule catches two more kinds of packets:
+host interface has the rule once more at its egress hook (`guard`, netdev egress, Linux 5.16). There
+it catches two more kinds of packets:
 
 - packets of a device that was moved to another namespace;
 - packets that passed the first hook before the rule was installed, and then waited for neighbour
   resolution.
 
-After the egress hook there is only the device's queueing discipline. It may hold earlier packets
-(fq up to 10 s, for SO_TXTIME), so it is removed.
+Behind the egress hook there is only the device's queueing discipline. It may hold packets that were
+sent before (fq up to 10 s, for SO_TXTIME), so it is removed.
 
-The tables have an owner (NFT_TABLE_F_OWNER, Linux 5.12), so that `nft flush ruleset` skips them.
-The owner is a netlink socket of this process. The process that keeps the TAPs (`tap_keeper`)
-inherits this socket, so the tables exist as long as the TAPs. After a restart, the old tables exist
-beside those of the next controller until the keeper ends.
+The nftables tables have an owner (NFT_TABLE_F_OWNER, Linux 5.12), so `nft flush ruleset` skips
+them. The owner is a netlink socket of this process. The process that keeps the TAPs (`tap_keeper`)
+inherits this socket, so the tables exist as long as the TAPs. After a restart, the old tables and
+those of the next controller exist side by side until the keeper ends.
 
 Calls libnftables (libnftables(3)), which has no Python package of its own.
 """
@@ -46,7 +46,8 @@ OUTPUT_JSON = 1 << 4
 """NFT_CTX_OUTPUT_JSON."""
 UNPRIVILEGED_PORT_START = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 ROOT = 0
-# Priority 300 is after source NAT (100), so that the rule sees the port of the packet on the wire.
+# Priority 300 comes after source NAT (100), so the rule sees the port that the packet has on the
+# wire.
 RULES = """\
 table inet {table} {{
   flags owner
@@ -86,7 +87,7 @@ _PACKETS = re.compile(r"packets (\d+)")
 class IkePorts:
     """Installs the rules; `close` removes them.
 
-    Raises OSError, with instructions, if neither the rule nor the kernel protects the ports.
+    If neither the rule nor the kernel protects the ports, raises OSError with instructions.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class IkePorts:
         *,
         unprivileged_from: Path = UNPRIVILEGED_PORT_START,
     ) -> None:
-        # The name is unique, since tables of earlier `IkePorts`, even of this process, exist until
+        # The name must be unique. Tables of earlier `IkePorts`, even of this process, exist until
         # the keeper of their TAPs ends.
         self._table = f"sluice-ike-{os.getpid()}-{next(_numbers)}"
         self._netfilter: Netfilter | None = None
@@ -105,7 +106,7 @@ class IkePorts:
             self._netfilter = Netfilter()
             self._netfilter.run(_rules(RULES, self._table, numbers))
             self._netfilter.run(_rules(EGRESS, self._table, numbers))
-            # Only tests whether the kernel supports the egress hook. The rule is removed at once.
+            # Tests whether the kernel supports the egress hook, and removes the rule at once.
             self._guard_exit(self._netfilter, "lo")
             self._netfilter.run(UNGUARD.format(table=self._table, chain=self._chain))
         except OSError as error:
@@ -121,8 +122,8 @@ class IkePorts:
     def guard(self, device: str) -> None:
         """Installs the rule at the egress hook of a device, for the device's lifetime.
 
-        Also drops the packets in the device's queueing discipline: they have passed this hook
-        already. Raises OSError.
+        Also drops packets that wait in the device's queueing discipline, because they have already
+        passed the hook. Raises OSError.
         """
         if self._netfilter is not None:
             self._guard_exit(self._netfilter, device)
@@ -140,7 +141,7 @@ class IkePorts:
 
     @property
     def counters(self) -> Mapping[str, int]:
-        """Number of packets dropped because their sender is a user who is not in `ike.users`."""
+        """Counts packets that were dropped because their sender is not in `ike.users`."""
         if self._netfilter is None:
             return {}
         dropped = 0
@@ -186,8 +187,8 @@ def _rules(text: str, table: str, users: Iterable[int]) -> str:
     return text.format(
         table=table,
         ports=_ports(),
-        # If no user is allowed, or the packet has no socket, nothing accepts the packet and the
-        # chain drops it.
+        # Without an allowed user, and for packets without socket, no rule accepts, so the chain
+        # drops.
         allowed=f"meta skuid {{ {allowed} }} accept" if allowed else "",
     )
 

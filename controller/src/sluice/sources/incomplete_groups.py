@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Works around a defect of zebra 8.4.4: replayed next-hop groups that stay incomplete.
+"""Works around a defect of zebra 8.4.4: after a replay, a next-hop group may stay incomplete.
 
-If the link of a group's next hop is down during the replay to a new FPM session, zebra sends the
-group without that next hop. When the link is up again, zebra announces the next hop and the route
-again, but not the group. From then on zebra's RIB has all next hops of the group, but its FPM peer
-still lacks one. tests/goldens/fpm/link.fpm is a recording of this. (`no fpm use-next-hop-groups` in
-zebra's configuration avoids groups.)
+Suppose the link of a group's next hop is down during the replay to a new FPM session. Then zebra
+sends the group without that next hop. When the link is up again, zebra announces the next hop and
+the route again, but not the group. From then on zebra's RIB has all next hops of the group, but its
+FPM peer still lacks one. tests/goldens/fpm/link.fpm is a recording of this. (`no fpm
+use-next-hop-groups` in zebra's configuration avoids groups.)
 
-`IncompleteGroups` detects this pattern and reports that a new replay is due. Pure.
+`IncompleteGroups` detects this pattern, and reports that a new replay is needed. Pure.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 """Applies kernel settings to a host interface, so that it neither forwards packets nor learns
 routes.
 
-The settings are written before the interface is up, so no other settings ever take effect. Depends
+The settings are written before the interface is up, so it never works with other settings. Depends
 on /proc/sys of the process's network namespace.
 """
 
@@ -16,7 +16,7 @@ REQUIRED = (
     # The switch forwards, not the kernel.
     ("ipv4", "forwarding", "0"),
     ("ipv4", "proxy_arp", "0"),
-    # Routes come from the routing daemons alone.
+    # Only routing daemons install routes.
     ("ipv4", "accept_redirects", "0"),
     ("ipv4", "secure_redirects", "0"),
     ("ipv4", "send_redirects", "0"),
@@ -29,9 +29,9 @@ REQUIRED = (
     # its requests.
     ("ipv4", "arp_ignore", "1"),
     ("ipv4", "arp_announce", "2"),
-    # Makes this host a router for its neighbours: this sets the R flag in neighbour advertisements
-    # (RFC 4861 section 7.2.4) and stops router solicitations. Forwarding itself depends on
-    # `all.forwarding` and, since Linux 6.17, on `force_forwarding`.
+    # Makes this host act as a router towards its neighbours: sets the R flag in neighbour
+    # advertisements (RFC 4861 section 7.2.4) and stops router solicitations. Forwarding itself
+    # depends on `all.forwarding` and, since Linux 6.17, on `force_forwarding`.
     ("ipv6", "forwarding", "1"),
     # Duplicate address detection runs (RFC 4862, section 5.4). A duplicate address is disabled.
     ("ipv6", "accept_dad", "1"),
@@ -40,7 +40,7 @@ REQUIRED = (
     # router's policy. IPv6 has no `disable_xfrm`.
     ("ipv4", "disable_xfrm", "1"),
     ("ipv4", "disable_policy", "1"),
-    # Addresses stay while the port is down. So routing daemons still find them when the port is up
+    # IPv6 addresses stay while the port is down, so routing daemons find them when the port is up
     # again.
     ("ipv6", "keep_addr_on_down", "1"),
 )
@@ -63,7 +63,7 @@ def configure_interface(interface: str) -> None:
 
 
 def restore(interface: str) -> list[str]:
-    """Restores settings that another program has changed.
+    """Writes settings again that another program has changed.
 
     Returns a description of each restored setting. Raises OSError.
     """
@@ -78,10 +78,11 @@ def restore(interface: str) -> list[str]:
 
 
 def _reverse_path_filter() -> str:
-    """Returns "0" (off): packets for the router may arrive on any interface, from any source.
+    """Returns "0" (off), so that packets for the router may arrive on any interface from any
+    source.
 
-    The kernel uses the larger of this value and the value of `all`. If `all` is strict (1), this
-    function returns "2" (loose), which is then the weakest possible check.
+    The kernel uses the larger of this value and the value of `all`. If `all` is strict (1), returns
+    "2" (loose), which is the weakest check that can still be set.
     """
     return "2" if _path("ipv4", "rp_filter", "all").read_text().strip() == "1" else "0"
 

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the kernel's links, addresses and neighbours as events, and sends requests to change them.
+"""Reads the kernel's links, addresses and neighbours as events, and requests changes of them.
 
 `KernelMonitor` dumps all objects at start and then follows the multicast groups. After an overrun
-(ENOBUFS: the kernel dropped messages) it dumps again, and returns an event for each object that
+(ENOBUFS: the kernel dropped messages) it dumps again. It then returns an event for each object that
 changed or disappeared meanwhile. A caller that applies all events in order has the kernel's state.
 Events that change nothing are omitted, except a neighbour's repeated failure. (The kernel does not
 announce that it starts to resolve a neighbour. So INCOMPLETE occurs only in the dump at start.)
 
-Dumps and notifications use one socket, so that they arrive in the order of the changes.
+Dumps and notifications use one socket, so they arrive in the order of the changes.
 
-Invariant: no request of this module changes a neighbour entry that exists. A check of the known
-state before a request is not enough: this state may be out of date when the request arrives.
+Invariant: no request of this module changes a neighbour entry that exists. So the kernel itself
+must refuse such a change. A check by this module would not suffice, because its knowledge may be
+out of date when the request arrives.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class KernelMonitor:
         # The last event of each existing object, by kind (LINKS...).
         self._known: tuple[KernelObjects, ...] = tuple({} for _ in DUMPS)
         # The dump in progress (an index into DUMPS), its sequence number, and the objects received
-        # so far. `_again`: all dumps must be repeated after the one in progress.
+        # so far. `_again`: after this dump, all dumps must be repeated.
         self._dump: int | None = None
         self._dump_sequence = 0
         self._shown: set[KernelObjectKey] = set()
@@ -120,8 +121,8 @@ class KernelMonitor:
     def start(self) -> None:
         """Requests all dumps. `poll` then returns their events."""
         if self._dump is not None:
-            # A socket can have only one dump at a time. So the dumps start after NLMSG_DONE of this
-            # one.
+            # A socket can have only one dump at a time. The new dumps start after NLMSG_DONE of
+            # this dump.
             self._again = True
         else:
             self._ask(LINKS)
@@ -149,9 +150,9 @@ class KernelMonitor:
         """Makes the kernel resolve or confirm a neighbour that receives traffic.
 
         Call it for an unresolved next hop, and again whenever a next hop in use is reported as
-        STALE, FAILED or NONE. The result arrives as a NeighborChanged. Entries that are permanent,
-        NOARP or managed by another program are left alone. Raises OSError if the socket's buffer is
-        full or the neighbour is unreachable.
+        STALE, FAILED or NONE. The result arrives as a NeighborChanged. Does nothing for entries
+        that are permanent, NOARP or managed by another program. Raises OSError if the socket's
+        buffer is full or the neighbour is unreachable.
         """
         known = self._known[NEIGHBORS].get((ifindex, address))
         if known is not None:
@@ -199,7 +200,7 @@ class KernelMonitor:
             for message in messages(datagram):
                 self._read_message(message, events)
         except WireError as error:
-            # The rest of the datagram is lost, so dump everything again.
+            # The rest of the datagram cannot be read, so dump everything again.
             self.counters[error.name] += 1
             log.warning("netlink: %s in %s", error, datagram[:256].hex())
             self.start()
@@ -231,8 +232,8 @@ class KernelMonitor:
             self._dump = None  # refused: `synced` stays false
 
     def _probe_after_all(self, ifindex: int, address: Address) -> None:
-        """Probes a neighbour. Its entry was created by another program just before this program's
-        request."""
+        """Probes a neighbour whose entry another program has just created, so that the request to
+        create it failed."""
         try:
             self._probe_neighbor(ifindex, address)
         except OSError as error:  # no event follows, so the caller's schedule tries again
@@ -263,9 +264,9 @@ class KernelMonitor:
     ) -> None:
         if kind == self._dump:
             self._shown.add(key)
-        # The kernel does not report that it retries a failed neighbour. So a repeated failure looks
-        # like no change. It is reported nevertheless, since the caller that requested the retry
-        # waits for it.
+        # A failed neighbour that the kernel has retried in vain is reported with the same state as
+        # before. This event must not be omitted, because the caller that requested the retry waits
+        # for it.
         if self._known[kind].get(key) != event or _is_failure(event):
             self._known[kind][key] = event
             events.append(event)
@@ -285,7 +286,8 @@ class KernelMonitor:
         self._socket.send(DUMPS[kind](self._dump_sequence))
 
     def _end_dump(self, events: list[KernelEvent]) -> None:
-        """Ends a dump. Objects that the dump did not show are gone. Starts the next dump."""
+        """Ends a dump. Records objects that the dump did not contain as removed. Starts the next
+        dump."""
         kind = self._dump
         if kind is None:
             return
@@ -293,7 +295,7 @@ class KernelMonitor:
         if self._again:
             self._again = False
             self._ask(LINKS)
-        elif self._dump_interrupted:  # the kernel's tables changed: the dump may have gaps
+        elif self._dump_interrupted:  # the kernel's tables changed during the dump
             self.counters["dumps_interrupted"] += 1
             self._ask(kind)
         else:
@@ -310,7 +312,7 @@ def _is_failure(event: KernelEvent) -> bool:
 
 
 def _removal(event: KernelEvent) -> KernelEvent:
-    """Returns the event that undoes `event`."""
+    """Returns the event for the removal of the object of `event`."""
     match event:
         case LinkChanged(ifindex):
             return LinkRemoved(ifindex)

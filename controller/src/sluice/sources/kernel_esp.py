@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognizes ESP packets of the kernel. They must not leave, since an engine may use the same SA.
+"""Recognizes ESP packets of the kernel. They must not leave, because an engine may use the same SA,
+and the nonces would repeat.
 
 Host interfaces have `disable_xfrm`, but IPv6 ignores this setting. So the kernel encrypts the
 router's own IPv6 packets that match one of the kernel's policies. It uses its own sequence numbers
-for these packets, and may fragment them. A later fragment of ESP in UDP has no port that would
-identify it. So a later fragment is refused if its identification is that of a refused first
+for these packets, and may fragment them. A later fragment of ESP in UDP has no port by which it
+could be recognized. So a later fragment is refused if it has the identification of a refused first
 fragment. This works because the kernel sends the first fragment first.
 
 Pure; depends on wire.packet.

@@ -1,23 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the kernel's routes as the events of a routing daemon's session, and follows them.
+"""Reads the kernel's routes, and returns changes of them as events of a routing daemon's session.
 
 Without FRR's FPM, the kernel's main table is the source of routes. `KernelFeed` dumps all routes
 and next-hop objects at the start, and then follows the kernel's notifications. The kernel does not
 announce every change, and some announcements are incomplete. So a new dump is compared with the
 known routes after each of these events:
 
-- A link went up or down, or an address was removed: the kernel deletes IPv4 routes silently.
-- A next-hop object changed: routes that use the object change with it.
+- A link went up or down, or an address was removed: the kernel then deletes IPv4 routes without
+  notification.
+- A next-hop object changed: the routes that use the object change with it.
 - A route was appended to another one (`ip route append`), or a next hop was removed from an IPv6
   route with several next hops.
 - The kernel dropped notifications (ENOBUFS).
 
-Comparisons are `COMPARISON_INTERVAL` apart, so that a link that flaps does not keep the process
-busy. A dump of unchanged routes has no events, so `poll` also has a limit of messages.
+Comparisons are at least `COMPARISON_INTERVAL` apart, so that a flapping link does not keep the
+process busy. `poll` limits the number of messages too, not only the events, because a dump of
+unchanged routes has no events.
 
-Dumps and notifications use one socket, so that they arrive in the order of the changes. The session
-never closes: after a dump, only the differences are events. Depends on state.kernel_table's
-interface, `Table`; the caller passes the table.
+Dumps and notifications use one socket, so they arrive in the order of the changes. The session
+never closes: after a dump, only the differences are events. Depends on an interface, `Table`, which
+state.kernel_table implements; the caller passes the table.
 """
 
 from __future__ import annotations
@@ -115,7 +117,7 @@ class Table(Protocol):
         """Deletes a route. Returns the event if the best route changed."""
 
     def keep_only(self, shown: Iterable[tuple[RouteKey, int]]) -> list[RouteUpdated | RouteDeleted]:
-        """Deletes all other routes. Returns the events."""
+        """Deletes all routes that are not in `shown`. Returns the events."""
 
 
 class KernelFeed:
@@ -134,11 +136,11 @@ class KernelFeed:
         self._sequence = 0
         self._again = self._interrupted = self._waits = False
         self._compared_at = -COMPARISON_INTERVAL
-        # `_shown`: the routes that the dump or a notification has shown since the dump began.
-        # `_dumped`: routes that the dump itself has shown.
+        # `_shown`: the routes that the dump or a notification has contained since the dump began.
+        # `_dumped`: the routes that the dump itself has contained.
         self._shown: set[tuple[RouteKey, int]] = set()
         self._dumped: set[tuple[RouteKey, int]] = set()
-        # Prefixes and metrics with several routes, of which the kernel uses the first.
+        # Prefixes and metrics for which the kernel has several routes. It uses the first of them.
         self._further: set[tuple[RouteKey, int]] = set()
         self._objects: set[int] = set()
         self._shown_objects: set[int] = set()
@@ -155,13 +157,14 @@ class KernelFeed:
 
     @property
     def problem(self) -> str | None:
-        """Routes that the switch cannot apply, as a sentence. None if there are none."""
+        """Describes the kernel's routes that the switch cannot apply, as a sentence. None if there
+        are none."""
         found = self.only_in_kernel
         return f"the switch cannot apply {' and '.join(found)}" if found else None
 
     @property
     def only_in_kernel(self) -> list[str]:
-        """Kinds of routes that the switch cannot apply and that the kernel has had."""
+        """Kinds of routes in the kernel that the switch cannot apply."""
         return [text for name, text in ONLY_IN_KERNEL.items() if self.counters[name]]
 
     def fileno(self) -> int:
@@ -175,14 +178,15 @@ class KernelFeed:
         self._socket.close()
 
     def link_changed(self, event: LinkChanged) -> None:
-        """Does nothing: this source follows links itself, in order with the routes."""
+        """Does nothing. This source reads link events itself, from the socket that also has the
+        routes."""
 
     def poll(self, limit: int) -> list[RouteEvent]:
         """Returns about `limit` events in order.
 
-        Reads about `MESSAGES` messages at most, and in the first dump up to the next event. So the
-        list may be empty while messages of a later dump wait; the descriptor is readable then. In
-        the first dump it is not empty, because the controller takes a silence for the end.
+        Reads at most about `MESSAGES` messages. So the list may be empty while messages wait; the
+        descriptor stays readable then. During the first dump, `poll` reads on until there is an
+        event, because the controller takes an empty list for the end of the routes.
         """
         events, self._pending = self._pending, []
         self.idle, read = False, 0
@@ -224,7 +228,7 @@ class KernelFeed:
         self._socket.send(DUMPS[dump](self._sequence))
 
     def _compare_again(self) -> None:
-        """Requests a dump of everything, at the end of the interval since the last one."""
+        """Schedules a dump of everything for the end of the interval since the last dump."""
         self.counters["comparisons"] += 1
         left = self._compared_at + COMPARISON_INTERVAL - time.monotonic()
         if self._waits:
@@ -236,7 +240,7 @@ class KernelFeed:
             self._compare()
 
     def _compare(self) -> None:
-        """Requests a dump of everything now, or notes that the dump under way is out of date."""
+        """Requests a dump of everything now, or after the dump under way, which is out of date."""
         if self._dump is None:
             self._ask(NEXTHOPS)
         else:
@@ -281,7 +285,7 @@ class KernelFeed:
             self._end_dump(events)
         elif message.type == NLMSG_ERROR and of_dump:
             code, _ = rtnetlink.decode_error(message.body, message.offset + HEADER.size)
-            if code != errno.EOPNOTSUPP:  # a kernel without next-hop objects
+            if code != errno.EOPNOTSUPP:  # the kernel lacks next-hop objects
                 self.counters[f"dump_failed_{errno.errorcode.get(code, code)}"] += 1
                 self._interrupted |= code == errno.EBUSY  # an earlier dump has not ended
             self._end_dump(events)
@@ -328,10 +332,10 @@ class KernelFeed:
         if of_dump:
             is_further = one in self._dumped
             self._dumped.add(one)
-        else:  # an appended IPv6 route comes with all next hops of its prefix
+        else:  # IPv6: the message contains all next hops of the prefix
             is_further = known is not None and is_ipv4 and bool(message.flags & NLM_F_APPEND)
         if is_further:
-            self._further.add(one)  # the kernel goes on using the first route
+            self._further.add(one)  # the kernel still uses the first route
             return
         if self._dump is not None:
             self._shown.add(one)
@@ -350,7 +354,7 @@ class KernelFeed:
             return
         several = len(known.nexthops) > 1 and len(key.prefix.address) == 16
         if several or (key, metric) in self._further:
-            self._compare_again()  # the message does not say what is left
+            self._compare_again()  # the message does not show what remains
             return
         self._shown.discard((key, metric))
         self.encapsulated.discard((key, metric))

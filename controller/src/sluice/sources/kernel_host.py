@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands for the host's interfaces where the kernel keeps its own interfaces (`sluice up`).
+"""Replaces `sources.host` where the kernel keeps its own interfaces (`sluice up`).
 
 The kernel receives the packets for this host from the network cards, and sends its own packets
 there. So none of these packets passes the controller, and there are no TAPs. A packet for this host
-reaches the switch only if the host got its address a moment ago; it is dropped and counted.
+reaches the switch only if the host got its address a moment ago. Such a packet is dropped and
+counted.
 
 Implements `inputs.HostInput`.
 """
@@ -18,7 +19,7 @@ from sluice.model import HostFrame, KernelEvent
 
 
 class KernelHost:
-    """Provides no frames of the host."""
+    """Has the interface of `HostInterfaces`, but neither provides nor accepts frames."""
 
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dumps the kernel's routes, which confirm zebra's routes after a replay (`sources.replay`).
 
-A dump arrives in slices. The caller selects the routes that it needs, so that memory holds only
-these routes and not a full table. Of several routes for one prefix in a table, only the one with
-the lowest metric is returned: it is the route that the kernel uses. Routes that the controller
-itself added (sources.vrf_devices) are left out.
+A dump arrives in slices. The caller selects the routes that it needs, so memory never holds a full
+table. If a table has several routes for one prefix, only the one with the lowest metric is
+returned, because it is the route that the kernel uses. Routes that the controller itself added
+(sources.vrf_devices) are left out.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class KernelRouteDump:
     def __init__(self, tables: Mapping[int, int] | None = None) -> None:
         """Opens a socket in the calling thread's namespace.
 
-        `tables` limits the dump to the kernel tables that are its keys. It maps each of these
-        tables to the table number that returned routes have.
+        `tables` limits the dump to the kernel tables that are its keys. The value is the table
+        number that the returned routes get.
         """
         self._tables = tables
         self._socket = NetlinkSocket()
@@ -66,7 +66,7 @@ class KernelRouteDump:
         self._socket.close()
 
     def start(self, wanted: Callable[[RouteKey], bool] = lambda _: True) -> None:
-        """Starts a dump of the routes that are `wanted`, unless one is under way."""
+        """Starts a dump, unless one is under way. The result has the routes that are `wanted`."""
         if not self._running:
             self._running = True
             self._wanted = wanted
@@ -78,7 +78,7 @@ class KernelRouteDump:
         """Reads at most `datagrams` datagrams of 32 KiB. Returns the routes when the dump has
         ended.
 
-        Until then returns None. The caller owns the routes and should free them in slices, since
+        Returns None before. The caller owns the routes and should free them in slices, because
         freeing a million at once takes long.
         """
         for _ in range(datagrams):
@@ -132,7 +132,7 @@ class KernelRouteDump:
         return False
 
     def _end_of_family(self) -> bool:
-        if self._interrupted:  # the tables changed: the dump may have gaps
+        if self._interrupted:  # the tables changed during the dump
             self.counters["dumps_interrupted"] += 1
             self._ask(self._family)
             return False

@@ -72,7 +72,7 @@ def queues_of(name: str) -> Queues:
 
 
 def owner_of(name: str) -> int | None:
-    """Returns the user who may open a TAP without CAP_NET_ADMIN. None: every user may.
+    """Returns the user who may open a TAP without CAP_NET_ADMIN, or None if every user may.
 
     Raises OSError.
     """
@@ -81,15 +81,15 @@ def owner_of(name: str) -> int | None:
 
 
 def remove(name: str) -> None:
-    """Removes a network device; its open queues become useless. Raises OSError."""
+    """Removes a network device. Its open queues become useless. Raises OSError."""
     ask(RTM_DELLINK, NLM_F_ACK, _link(name), name)
 
 
 def remove_queueing(name: str) -> None:
     """Removes a network device's queueing discipline and the packets in it.
 
-    The device stays up. A device without a queueing discipline is not touched, since a change loses
-    the packets sent meanwhile. Raises OSError.
+    The device stays up. Does nothing if the device has no queueing discipline, because a change
+    loses the packets sent meanwhile. Raises OSError.
     """
     if _properties(name).get(IFLA_QDISC) != NO_QUEUEING:
         flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE
@@ -115,7 +115,8 @@ def _link(name: str) -> bytes:
 def ask(kind: int, flags: int, body: bytes, what: str) -> list[Message]:
     """Sends one request and returns the kernel's answer, or all messages of a dump.
 
-    Need not wait: the kernel has answered when `send` returns. Raises OSError, which names `what`.
+    Does not block, because the kernel has answered when `send` returns. Raises OSError, which names
+    `what`.
     """
     answers: list[Message] = []
     opened = NetlinkSocket(receive_buffer=1 << 20)

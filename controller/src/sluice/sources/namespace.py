@@ -75,8 +75,8 @@ class NetworkNamespace:
         return os.path.samestat(inside, Path("/proc/self/ns/net").stat())
 
     def remove(self) -> None:
-        """Removes the name. The namespace itself ends when its last process and socket are gone.
-        Raises OSError."""
+        """Removes the name of the namespace. The namespace itself ends when its last process and
+        socket are gone. Raises OSError."""
         _call("umount2", str(self.path).encode(), MNT_DETACH)
         self.path.unlink()
 
@@ -94,15 +94,15 @@ class NetworkNamespace:
         else:
             self._make()
         self._thread = threading.get_ident()
-        # Set `lo` up, since FPM uses 127.0.0.1.
+        # `lo` must be up, because FPM uses 127.0.0.1.
         body = IFINFOMSG.pack(0, 0, 0, LOOPBACK, IFF_UP, IFF_UP)
         ask(RTM_NEWLINK, NLM_F_ACK, body, "lo")
 
     def _make(self) -> None:
         """Creates the namespace, and moves this thread into it.
 
-        Bind-mounts the namespace at `path` below a shared mount, as ip-netns(8) does. So the name
-        is visible in other mount namespaces too.
+        Bind-mounts the namespace at `path` below a shared mount, as ip-netns(8) does, so that other
+        mount namespaces see the name too.
         """
         directory = self.path.parent
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)

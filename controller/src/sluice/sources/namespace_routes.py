@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Translates routes of a routing daemon that runs in the network namespace of a VRF.
 
-This daemon sees its VRF as the default VRF. So it uses the main table, and its ids of interfaces
-and next-hop objects may also occur in other namespaces. This module translates the daemon's events
-to the VRF's table and to unique ifindexes (`sluice.namespaces`), and adds the namespace's number.
-Routes of other tables are ignored and counted. Depends on sources.fpm.
+Inside its namespace, the daemon's VRF is the default VRF. So the daemon uses the main table, and
+its ids of interfaces and next-hop objects may also occur in other namespaces. This module
+translates the daemon's events to the VRF's table and to unique ifindexes (`sluice.namespaces`), and
+adds the namespace's number. Routes of other tables are ignored and counted. Depends on sources.fpm.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ REMEMBERED = 16384
 class NamespaceRoutes:
     """Provides the translated events of one namespace's FPM peer. `table` is the VRF's table.
 
-    Never returns a `RouteRun`: each route is an event.
+    Never returns a `RouteRun`: each route is an event of its own.
     """
 
     def __init__(self, source: FpmSource, namespace: int, table: int, vrf: str) -> None:
@@ -45,7 +45,8 @@ class NamespaceRoutes:
         self._base = base(namespace)
         self._table = table
         self._vrf = vrf
-        # Routes that shared one tuple of next hops also share the translated tuple.
+        # Maps tuples of next hops to translated tuples, so that routes that shared a tuple still
+        # do.
         self._nexthops: dict[tuple[NexthopSpec, ...], tuple[NexthopSpec, ...]] = {}
 
     @property
@@ -110,6 +111,6 @@ class NamespaceRoutes:
         index = spec.ifindex
         if index is None:
             return spec
-        # An index beyond the limit would be in the range of another namespace. It becomes index 0
-        # of this namespace, which no interface has.
+        # An index beyond the limit would fall into the range of another namespace. So it is
+        # replaced by index 0, which no interface has.
         return spec._replace(ifindex=self._base + (index if 0 <= index < INDEX_LIMIT else 0))

@@ -2,12 +2,12 @@
 """Sends empty datagrams to neighbours, so that the kernel resolves or confirms their entries.
 
 The kernel treats the neighbour's entry as for any packet: it confirms a stale entry, resolves a
-failed entry again, and does not change a permanent or NOARP entry. This holds even if the
-controller's view of the entry is out of date. A netlink request cannot guarantee this: RTM_NEWNEIGH
-with NTF_USE removes PERMANENT and NTF_EXT_LEARNED from an entry (since Linux 5.16).
+failed entry again, and leaves a permanent or NOARP entry unchanged. This holds even if the
+controller's knowledge of the entry is out of date. A netlink request would not be as safe:
+RTM_NEWNEIGH with NTF_USE removes PERMANENT and NTF_EXT_LEARNED from an entry (since Linux 5.16).
 
-The datagrams must not leave the host. So the reader of the host interfaces drops the frames that
-`is_probe` recognizes by source port. No other socket of this host can send from that port. If the
+The datagrams must not leave the host. The reader of the host interfaces drops the frames that
+`is_probe` recognizes by source port, from which no other socket of this host can send. If the
 interfaces are network cards (`sluice up`), the datagrams have a mark, and a filter on the card
 drops frames with this mark.
 """
@@ -40,14 +40,14 @@ class NeighborProbe:
     """Holds one UDP socket for each address family, in the caller's network namespace."""
 
     def __init__(self, mark: int = 0) -> None:
-        """`mark`: the mark of the datagrams, or 0."""
+        """`mark`: the mark (SO_MARK) of the datagrams, or 0."""
         self._sockets: dict[int, socket.socket] = {}
         # First six bytes of a probe's UDP header, by address length in octets.
         self._headers: dict[int, bytes] = {}
         for size, family in ((4, socket.AF_INET), (16, socket.AF_INET6)):
             try:
                 self._sockets[size] = _open(family, mark)
-            except OSError:  # a host without IPv6 has no IPv6 neighbours
+            except OSError:  # without IPv6, there are no IPv6 neighbours
                 continue
             port = self._sockets[size].getsockname()[1]
             self._headers[size] = UDP_HEADER.pack(port, DISCARD_PORT, 8)
@@ -66,13 +66,13 @@ class NeighborProbe:
         else:
             where = IN6_PKTINFO.pack(IPV6_UNSPECIFIED, ifindex)
             control = (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO, where)
-        # MSG_DONTROUTE: the kernel treats an IPv4 neighbour outside of all prefixes as on-link.
+        # With MSG_DONTROUTE, the kernel treats an IPv4 neighbour outside all prefixes as on-link.
         flags = socket.MSG_DONTROUTE | socket.MSG_DONTWAIT
         to = (format_address(address), DISCARD_PORT)
         self._sockets[size].sendmsg([b""], [control], flags, to)
 
     def is_probe(self, frame: bytes) -> bool:
-        """Returns whether a frame of the host carries one of these datagrams."""
+        """Returns whether a frame of the host is a probe that this object has sent."""
         if frame[12:14] == ETHERTYPE_IPV4 and frame[14:15] == IPV4_WITHOUT_OPTIONS:
             protocol, udp, size = frame[23:24], 34, 4
             if frame[20] & 0x1F or frame[21]:  # a later fragment

@@ -58,13 +58,13 @@ class NetlinkSocket:
         return self._socket.fileno()
 
     def next_sequence(self) -> int:
-        """Returns a sequence number for the next request. It is never 0, the sequence number of
-        notifications."""
+        """Returns a sequence number for the next request. It is never 0, which notifications
+        have."""
         self._sequence = self._sequence % 0xFFFFFFFF + 1
         return self._sequence
 
     def send(self, request: bytes) -> None:
-        """Sends a request to the kernel. The kernel has executed the request when this returns."""
+        """Sends a request to the kernel. On return, the kernel has executed the request."""
         self._socket.sendto(request, (0, 0))
 
     def receive(self) -> bytes | None:

@@ -2,9 +2,10 @@
 """Finds the user at the other end of a loopback TCP connection through sock_diag(7).
 
 `AllowedUsers.admit` decides whether a connection may stay. TCP has no SO_PEERCRED, but the peer's
-socket is in the same network namespace, so NETLINK_SOCK_DIAG reports its owner. The owner is used
-only if the socket has an inode: then a process still holds the socket. For the remains of a closed
-socket (FIN_WAIT, TIME_WAIT), the kernel always reports root as the owner. Depends on wire.netlink.
+socket is in the same network namespace, so NETLINK_SOCK_DIAG reports its owner. For the remains of
+a closed socket (FIN_WAIT, TIME_WAIT), the kernel always reports root as the owner. So the owner
+counts only if the socket has an inode, which means that a process still holds the socket. Depends
+on wire.netlink.
 """
 
 from __future__ import annotations
@@ -48,18 +49,17 @@ class Endpoint(NamedTuple):
 
 
 class UnknownOwner(Exception):  # noqa: N818 - an answer; the text gives the reason
-    """Reports that the owner of a socket cannot be determined, and why."""
+    """Reports why the owner of a socket cannot be determined."""
 
 
 class RefusedPeer(Exception):  # noqa: N818 - an answer; the text gives the reason
-    """Reports that a connection must be closed, and why."""
+    """Reports why a connection must be closed."""
 
 
 class AllowedUsers:
     """Holds the users that may connect to `here`, by name or number.
 
-    A name that no user has is not an error, so that FRR may be installed later. Such a name allows
-    no one.
+    An unknown user name is not an error, so that FRR may be installed later. It allows nobody.
     """
 
     def __init__(self, here: str, users: Iterable[str]) -> None:

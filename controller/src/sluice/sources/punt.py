@@ -4,23 +4,24 @@
 This module is the specification of the queue in native code (`native_punts`), which the daemon
 uses. It is also the queue of tests that need no native session.
 
-The pipeline's meters bound each reason's rate. This queue bounds the packets that wait for Python,
-and serves them round robin at three levels:
+The pipeline's meters limit the rate of each punt reason. This queue bounds the number of packets
+that wait for Python, and serves them round robin at three levels:
 
 - Between *shares*: pairs of interface and punt reason. An interface that floods the CPU with
   packets of one reason delays neither other interfaces nor its own ARP or BGP.
 - Between the sources of a share. A source is an IP address. A host that opens many flows delays
   only itself.
-- Between the flows of a source. A flow of many packets that is not or cannot be in the flow cache
-  does not delay the source's other flows. The packets of a flow keep their order.
+- Between the flows of a source. A flow that sends many packets without using the flow cache does
+  not delay the source's other flows. The packets of a flow keep their order.
 
-If there is no room, the newest packet of the longest queue is dropped: that of the longest flow, of
-the longest source, of the share that is full. If the whole queue is full, it is the longest share.
-The arriving packet is dropped if its own queue would be as long. So a source with few packets
-always finds room. Of several longest queues, the youngest loses the packet.
+If a share or the whole queue is full, one packet is dropped. It comes from the full share, or from
+the longest share if the whole queue is full. In this share, the longest flow of the longest source
+loses its newest packet. The arriving packet is dropped instead if its own queue would be as long as
+the longest. So a source with few packets always finds room. Of several longest queues, the youngest
+loses the packet.
 
-Several queued packets of one flow all stay in the queue, since each has to be forwarded. The flow
-itself is written to the switch only once (`state.flow_cache`). Pure: no I/O, no clock.
+The queue keeps several packets of one flow, because each has to be forwarded. The flow itself is
+written to the switch only once (`state.flow_cache`). Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ _IPV4_FLOW = 12
 
 
 class _Queue:
-    """Holds the packets of a flow, or a ring of queues. `number` is higher for younger queues."""
+    """Holds the packets of a flow, or a ring of queues at the next level. `number` is higher for
+    younger queues."""
 
     __slots__ = ("length", "number", "packets", "ring")
 
@@ -77,7 +79,7 @@ class PuntQueue:
         self.counters: Counter[str] = Counter()
 
     def fileno(self) -> None:
-        """Returns None: only `offer` fills this queue."""
+        """Returns None: there is no descriptor, because only `offer` fills this queue."""
 
     def set_limit(self, limit: int, limit_each: int | None = None) -> None:
         """Sets the limits of the queue, from the next packet on. `__init__` describes them."""
@@ -117,8 +119,9 @@ class PuntQueue:
         return True
 
     def _make_room(self, path: tuple[Share, bytes, bytes]) -> bool:
-        """Drops a packet for one with this share, source and flow. Returns False if no queue is
-        longer than its own."""
+        """Drops a queued packet to make room for a packet with this share, source and flow. Returns
+        False if the arriving packet must be dropped instead, because no queue is longer than its
+        own."""
         queue, victim = self._all, list[object]()
         is_own = True
         for level, key in enumerate(path):
@@ -171,7 +174,7 @@ def flow_of(frame: bytes) -> bytes:
     """Returns a key for the flow of a frame: addresses, and ports if they follow the IP header.
 
     For fragments, the key has only addresses. So all fragments of a datagram keep their order. All
-    frames other than IP are one flow, with an empty key.
+    non-IP frames are one flow, with an empty key.
     """
     kind, at = frame[12:14], 0
     if kind == b"\x81\x00":

@@ -29,8 +29,7 @@ LAST = b"."
 def send(to: socket.socket, queues: Mapping[str, int]) -> None:
     """Sends descriptors of queues and the names of their TAPs to a socket with message boundaries.
 
-    From this call on, the queues stay open, even while the message waits in the socket. Raises
-    OSError.
+    The queues stay open from this call on, because a queued message holds them too. Raises OSError.
     """
     names = list(queues)
     for start in range(0, len(names), IN_MESSAGE):

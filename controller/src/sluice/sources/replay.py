@@ -8,9 +8,9 @@ kernel's routes, which zebra maintains as well. A route that the kernel still ha
 (`state.stale_sweep`, `unreplayed_routes`), and the comparison is repeated later. Without a session
 no comparison is due, unless the caller reports that no session will come (`ask`).
 
-A replay also has gaps: zebra 8.4.4 replays only the tables of its own VRFs. If the kernel has no
-VRF devices, only the main table is among them. For the other tables, routes of the kernel are used
-instead of the replay (`left_out`).
+A replay may also lack routes: zebra 8.4.4 replays only the tables of its own VRFs. If the kernel
+has no VRF devices, only the main table is among them. The routes of the other tables are taken from
+the kernel instead (`left_out`).
 
 Pure: the caller provides the clock, and compares with the kernel (`sources.kernel_routes`).
 """
@@ -32,8 +32,8 @@ FRR_PROTOCOLS = frozenset({11, *range(186, 199)})
 
 
 class ReplayGate:
-    """Decides when to compare the routes with the kernel's, and which routes to add from the
-    kernel."""
+    """Decides when to compare the routes with the kernel's, and which of the kernel's routes to
+    add."""
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class ReplayGate:
         return table in self._tables
 
     def ask(self, now: float) -> None:
-        """Makes a comparison due although no session is open. Routes are then kept only if the
-        kernel has them."""
+        """Makes a comparison due although no session is open. The comparison then removes all
+        routes that the kernel lacks."""
         if self._due is None:
             self._due = now
 
@@ -85,7 +85,7 @@ class ReplayGate:
     def settled(self, kept: int, now: float) -> None:
         """Ends a comparison. If `kept` is not 0, another comparison follows.
 
-        `kept` is the number of routes that are kept, since the replay omitted them but the kernel
+        `kept` is the number of routes that the replay omitted and that were kept because the kernel
         has them.
         """
         self._due = now + self._ask_again if kept else None
@@ -93,10 +93,11 @@ class ReplayGate:
     def left_out(
         self, routes: Iterable[Route], is_current: Callable[[RouteKey], bool]
     ) -> list[RouteUpdated]:
-        """Returns zebra's routes among the kernel's `routes` that are missing in this session.
+        """Returns those of the kernel's `routes` that zebra installed and that are missing in this
+        session.
 
-        Only routes of the VRFs' tables are returned. zebra later sends their withdrawals over FPM,
-        as for any other route.
+        Returns only routes of the VRFs' tables. zebra later sends their withdrawals over FPM, as
+        for any other route.
         """
         return [
             RouteUpdated(route)

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters the frames of a host stack that several VRFs share, so that no answer changes its VRF.
+"""Filters the frames of a host stack that several VRFs share, so that no answer leaves in another
+VRF than its request.
 
 The filter is for interfaces that the kernel does not separate by VRF devices
 (`sources.vrf_devices`). For these interfaces the host's stack has one routing table. So the stack
 may send the answer to a packet of one VRF through an interface of another VRF, under the policy of
 the other VRF. Two rules prevent this:
 
-- The host receives a packet of a VRF other than the default VRF only if every answer has the
-  packet's destination as its source (`answers_from_its_destination`). A server on an unbound UDP
-  socket answers from an address that the routing table selects. So of UDP, only routing protocols
-  and IKE pass, since their daemons choose interface or source themselves. The host may send no
-  other UDP through an interface of such a VRF either (`is_of_its_vrf`). It might be an answer to a
-  packet of the default VRF, if the routing table routes the answer to this interface.
-- The source of a frame from the host must be an address of the interface's own VRF. Unless the
-  frame stays on the link (`stays_on_link`), no other VRF may have this address too.
+- Towards the host: a packet of a VRF other than the default VRF is delivered only if every answer
+  has the packet's destination as its source (`answers_from_its_destination`). A server on an
+  unbound UDP socket answers from an address that the routing table selects. So of UDP, only routing
+  protocols and IKE pass, because their daemons choose interface or source themselves.
+- From the host: the source of a frame must be an address of the interface's own VRF. Unless the
+  frame stays on the link (`stays_on_link`), no other VRF may have this address too. In a VRF other
+  than the default VRF, the host may send no other UDP either (`is_of_its_vrf`). Such a datagram
+  could be an answer to a packet of the default VRF that the routing table sends to this interface.
 
 Pure; depends on policy.model and wire.
 """
@@ -53,7 +54,7 @@ _NOTHING = Selectors(b"", b"", None, None, None, None)
 def answers_from_its_destination(frame: bytes) -> bool:
     """Returns whether all answers of the host to a frame have the frame's destination as source.
 
-    Returns True for later fragments: they are useless without their first fragment.
+    Returns True for later fragments, because they are useless without their first fragment.
     """
     seen = _upper(frame)
     if seen is None or seen.protocol != UDP:
@@ -73,8 +74,8 @@ def is_answered_in_its_vrf(frame: bytes) -> bool:
 
 
 def is_of_its_vrf(frame: bytes) -> bool:
-    """Returns whether the frame's interface was chosen by its connection or by a daemon, and not by
-    a route lookup."""
+    """Returns whether a connection or a daemon chose the frame's interface, and not a route
+    lookup."""
     seen = _upper(frame)
     if seen is None or seen.protocol != UDP:
         return seen is not None and seen.protocol in _IN_PLACE
@@ -91,7 +92,7 @@ def _upper(frame: bytes) -> Selectors | None:
     """
     try:
         if parse_ethernet(frame).ethertype not in (ETHERTYPE_IPV4, ETHERTYPE_IPV6):
-            return _NOTHING  # ARP, LLDP, IS-IS: they stay on the link
+            return _NOTHING  # ARP, LLDP, IS-IS stay on the link
         packet = selectors(frame)
     except WireError:
         return None
@@ -100,7 +101,8 @@ def _upper(frame: bytes) -> Selectors | None:
 
 
 def stays_on_link(frame: bytes, destination: bytes) -> bool:
-    """Returns whether a frame of the host stays on its link, independently of the routing table.
+    """Returns whether a frame of the host stays on its link, so that the routing table does not
+    matter.
 
     A frame stays on its link if its destination is a multicast or link-local address, or if it is
     neighbour discovery.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Forwards the host's packets after a controller was killed, until another controller is primary.
 
-The process that keeps the TAPs (`tap_keeper`) runs this module when its controller has ended and
-has left tables (`handover`). The stand-in forwards the same packets as the fast path, by the same
-rules in the same native code: ARP, neighbour discovery, BFD, BGP and other protocols of the router
+The process that keeps the TAPs (`tap_keeper`) runs this module if its controller has ended and has
+left tables (`handover`). The stand-in forwards the same packets as the fast path, by the same rules
+in the same native code: ARP, neighbour discovery, BFD, BGP and other protocols of the router
 itself. It drops the packets that the controller handled one by one: first packets, errors,
 fragments. It writes nothing to the switch.
 
@@ -11,19 +11,19 @@ The stand-in has two sessions with the switch. It opens them after it has taken 
 TAPs. So a controller that becomes primary at the same time finds this process by the locks, and
 ends it.
 
-- The first session has the default role, as a backup. The switch notifies this session of a new
-  primary, and the stand-in then ends. The session's election id is lower than that of almost every
-  controller.
+- The first session has the default role, as a backup. Through it, the switch notifies the stand-in
+  of a new primary, and the stand-in then ends. The session's election id is lower than that of
+  almost every controller.
 - The second session has a role of its own. The switch allows this role only to receive and send
   these packets.
 
-The stand-in ends unless the last primary was the controller that left the tables. BMv2 is an
-exception: it has no roles, and forgets the election ids of closed sessions, so it makes the first
-session primary. This session then forwards the packets until the next controller's arbitration
-displaces it. If any other switch makes the first session primary, that switch has lost its state,
-and the stand-in ends.
+The stand-in ends unless the last primary was the controller that left the tables. If the switch
+makes the first session primary, the switch has lost its state, and the stand-in ends. BMv2 is an
+exception: it has no roles and forgets the election ids of closed sessions, so it always makes the
+first session primary. There, this session forwards the packets until the next controller becomes
+primary.
 
-The stand-in also ends when the switch ends a session, since a restarted switch has no state.
+The stand-in also ends when the switch ends a session, because a restarted switch has no state.
 Depends on `handover` and `sluice._native`.
 """
 
@@ -61,8 +61,8 @@ def stand_in(
     """Forwards packets between TAPs and switch. `queues` maps the name of each TAP to one of its
     queues.
 
-    Ends at `until` (monotonic), when a controller is primary, or when a session ends. Raises
-    OSError if the kernel refuses an operation.
+    Returns at `until` (monotonic clock), when a controller is primary, or when a session ends.
+    Raises OSError if the kernel refuses an operation.
     """
     names = list(queues)
     with ExitStack() as stack:
@@ -114,9 +114,9 @@ class StandIn:
         if is_primary or highest != self._tables["primary"]:
             return False
         if code != NOT_FOUND:
-            # There is a primary. Possibly the switch has not noticed yet that the old controller is
-            # gone. But if forwarding has begun, the switch had noticed, and this primary is a new
-            # controller.
+            # There is a primary. It may be the old controller, if the switch has not noticed yet
+            # that it is gone. But if forwarding has begun, the switch had noticed this before, so
+            # the primary is a new controller.
             return self._carries is None
         if self._own_role is None:
             self._own_role = self._connect(
@@ -160,12 +160,12 @@ class StandIn:
         """Starts forwarding between the queues and the session."""
         taps = TapSet(queue_limit=UNUSED_QUEUE_LIMIT, fast_path=self._path)
         self._stack.callback(taps.close)
-        # Order: this comes before the queues join. They already hold frames, which the host sent
-        # after the controller's end, and which are forwarded as soon as a queue joins.
+        # Order: set the metadata before the queues join. The queues already hold frames that the
+        # host has sent since the controller ended. They are forwarded as soon as a queue joins.
         session.set_packet_metadata(self._tables["packet_in"], self._tables["packet_out"])
         known = {tap[0] for tap in self._tables["interfaces"][0]}
         for name, queue in self._queues.items():
-            with suppress(OSError, ValueError):  # the TAP was removed or renamed
+            with suppress(OSError, ValueError):  # the TAP may be gone or renamed
                 index = socket.if_nametoindex(name)
                 if index in known:
                     taps.join(name, index, queue)

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steers the frames of taken interfaces to the switch, and those of the switch to the wire.
+"""Steers frames of the interfaces that `sluice up` has taken over to the switch, and frames of the
+switch to the wire.
 
-`wire.steering_programs` describes the programs. `Steering` loads them, attaches them, and changes
-their tables. Nothing is attached at the start, and steering is off.
+`wire.steering_programs` has the code of the programs. `Steering` loads them, attaches them, and
+changes their tables. At first no program is attached, and steering is off.
 
-The programs are attached to the hooks of tcx (since Linux 6.6), which end with this process. On
-older kernels they are filters of a `clsact` qdisc. There, the kernel stops sending on the card for
-a moment when the qdisc is added or removed (`dev_deactivate` in qdisc_graft), and a few frames are
-lost. The filters stay if this process is killed. They then pass every frame to the kernel. The next
-`Steering` for the interface removes them.
+The programs are attached to the hooks of tcx (since Linux 6.6), and the kernel detaches them when
+this process ends. On older kernels they are filters of a `clsact` qdisc. There, the kernel stops
+sending on the card for a moment when the qdisc is added or removed (`dev_deactivate` in
+qdisc_graft), and a few frames are lost. The filters stay if this process is killed. They then pass
+every frame to the kernel. The next `Steering` for the interface removes them.
 
 Depends on sources.bpf and sources.links.
 """
@@ -102,7 +103,7 @@ class Steering:
             self._hook(port, tc.Hook.INGRESS, to_wire)
             self._hook(port, tc.Hook.EGRESS, self._silent)
         finally:
-            os.close(to_wire)  # the hook keeps the program
+            os.close(to_wire)  # the hook now holds the program
 
     def _hook(self, ifindex: int, hook: tc.Hook, program: int) -> None:
         try:
@@ -144,12 +145,13 @@ class Steering:
             table.set(key, programs.VERDICT.pack(verdict))
 
     def switch_on(self, on: bool) -> None:
-        """Gives frames to the switch, or to the kernel. Takes effect with the next frame."""
+        """Turns steering on or off: frames go to the switch or to the kernel. Takes effect with the
+        next frame."""
         self._settings.set(_FIRST, ON if on else OFF)
         self.is_on = on
 
     def close(self) -> None:
-        """Gives all frames to the kernel, detaches the programs and closes the maps."""
+        """Turns steering off, detaches the programs and closes the maps."""
         self.switch_on(False)
         for link in self._links:
             os.close(link)

@@ -2,9 +2,9 @@
 """Creates the network namespace of the switch, and the veth pairs that are the switch's ports.
 
 Frames of a network card are redirected into the switch's end of a pair (`bpf_redirect_peer`), which
-works only between namespaces. In its own namespace the switch's interfaces are out of reach of the
-host's programs, too. The namespace has no name: it ends with the switch, for whatever reason the
-switch ends, and the pairs end with it.
+works only between namespaces. In a namespace of its own, the switch's interfaces are also out of
+reach of the host's programs. The namespace has no name. So it ends when the switch ends for any
+reason, and the pairs end with it.
 
 Needs CAP_SYS_ADMIN. Linux only (network_namespaces(7)).
 """
@@ -80,7 +80,7 @@ class SwitchNamespace:
         return index
 
     def enter(self) -> None:
-        """Moves the calling thread into the namespace. For a process that is about to exec."""
+        """Moves the calling thread into the namespace. Meant for a process that then calls exec."""
         if _libc.setns(self._descriptor, CLONE_NEWNET) != 0:
             raise OSError(ctypes.get_errno(), "setns")
 

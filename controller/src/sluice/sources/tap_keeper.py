@@ -2,18 +2,18 @@
 """Keeps the host interfaces and their carrier while the controller is absent.
 
 A TAP, even a persistent one, loses its carrier when its last queue is closed. FRR then considers
-the link down and drops its BGP sessions. So a small separate process, the keeper, also holds the
-controller's queue of every TAP open. When the controller ends for any reason, the keeper stays for
-GRACE_SECONDS (the grace period). A controller that starts in this time finds the interfaces with
-their addresses and neighbours. Otherwise the keeper ends, and the TAPs disappear with it.
+the link down and drops its BGP sessions. So a small separate process, the **keeper**, also holds
+the controller's queue of every TAP open. When the controller ends for any reason, the keeper stays
+for GRACE_SECONDS (the grace period). A controller that starts in this time finds the interfaces
+with their addresses and neighbours. If none starts, the keeper ends, and the TAPs disappear.
 
 During the grace period, the keeper forwards the router's own packets between switch and TAPs if the
 controller has left tables for that (`stand_in`, `handover`). A controller that ends by itself
-leaves no tables. Otherwise, and when it stops forwarding, the keeper detaches its queues. Then the
-queues of the next controller receive all frames of the host.
+leaves no tables. If the keeper does not forward, or stops forwarding, it detaches its queues. Then
+the queues of the next controller receive all frames of the host.
 
-The keeper shares the controller's queue instead of opening its own. The kernel sends a notification
-for each queue that is opened, attached, detached or closed, and walks its whole IPv6 FIB each time.
+The keeper shares the controller's queue instead of opening another one. Each time a queue is
+opened, attached, detached or closed, the kernel sends a notification and walks its whole IPv6 FIB.
 
 The keeper inherits the socket that owns the netfilter rule for IKE's ports (sources.ike_ports). So
 the rule exists as long as the TAPs.
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 20.0
 
-# File descriptor of the handover memory in the keeper. The keeper's standard input is the lifeline:
-# a socket that is at its end when the controller has ended.
+# File descriptor of the handover memory in the keeper. The keeper's standard input is a socket that
+# shows its end when the controller has ended.
 HANDED_OVER = 3
 
 _let_go: set[int] = set()
@@ -59,7 +59,7 @@ class TapKeeper:
 
     @classmethod
     def launch(cls, grace: float = GRACE_SECONDS, handover: Handover | None = None) -> TapKeeper:
-        """Starts a keeper without queues, and does not wait until it runs. Raises OSError."""
+        """Starts a keeper without queues. Returns before it runs. Raises OSError."""
         reap()
         left = os.memfd_create("nothing") if handover is None else handover.file
         lifeline, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -90,7 +90,7 @@ class TapKeeper:
     def hold(self, queues: Mapping[str, int]) -> None:
         """Sends descriptors of queues and the names of their TAPs to the keeper. Call it once.
 
-        From this call on, the queues stay open. The descriptors wait in the socket until the
+        The queues stay open from this call on: the descriptors wait in the socket until the
         keeper's interpreter has started. Raises OSError if the keeper has died.
         """
         send(self._lifeline, queues)
@@ -121,7 +121,7 @@ class TapKeeper:
 def reap() -> None:
     """Reaps released keepers that have ended."""
     for pid in list(_let_go):
-        with suppress(ChildProcessError):  # it was reaped elsewhere
+        with suppress(ChildProcessError):  # another call has reaped it
             if os.waitpid(pid, os.WNOHANG) == (0, 0):
                 continue
         _let_go.discard(pid)
@@ -139,8 +139,8 @@ def main(grace: float) -> int:
     if queues is None:
         return 0
     module = None
-    with suppress(Exception):  # the TAPs are kept even without the module
-        # Imported before the controller's end, so that forwarding then starts without delay.
+    with suppress(Exception):  # without the module, the keeper only keeps the TAPs
+        # Imported in advance, so that forwarding starts without delay.
         module = import_module("sluice.sources.stand_in")
     lifeline.recv(1)
     until = time.monotonic() + grace

@@ -14,12 +14,12 @@ Before a TAP joins a VRF device, these leaks between VRFs are closed:
 - The rule for VRFs' tables precedes the rule for the local table. Otherwise an address of the
   default VRF would be local in every VRF.
 - Raw and UDP sockets that are bound to no VRF receive no packets of VRFs (`raw_l3mdev_accept` and
-  `udp_l3mdev_accept` are 0). Otherwise their answers would leave in the default VRF.
+  `udp_l3mdev_accept` are 0). Otherwise they would answer such packets in the default VRF.
 - The device has the settings of a TAP (interface_settings). The kernel treats packets from a VRF's
   TAP as received by the VRF's device, and applies that device's settings.
 
-Devices stay when the controller ends, since FRR's VRFs and the TAPs' membership depend on them. If
-another program opens a leak again, `recheck` closes the leak, and `repairs` counts the repair.
+Devices stay when the controller ends, because FRR's VRFs and the TAPs' membership depend on them.
+If another program opens a leak again, `recheck` closes it, and `repairs` counts the repair.
 
 Depends on wire. Sends its requests to the kernel through `Asking`.
 """
@@ -139,8 +139,8 @@ class VrfDevices:
     def join(self, interface: str, vrf: int) -> None:
         """Assigns an interface to the device of a VRF, or to no device if the VRF has none.
 
-        An interface that is assigned already is not touched: at each assignment the kernel sets the
-        interface down and up. Raises OSError.
+        Does nothing for an interface that is assigned already, because each assignment makes the
+        kernel set the interface down and up. Raises OSError.
         """
         link = self._link(interface)
         wanted = self._ifindex.get(vrf)
@@ -268,10 +268,10 @@ class VrfDevices:
         """Puts the rule for VRFs' tables before the rule for the local table.
 
         Returns whether the order was wrong. Invariant: the local table always has a rule, and only
-        the VRFs' rule is before it. Normally both rules have priority 0. The kernel also gives
-        priority 0 to a rule that another program adds without a priority. Among rules of equal
-        priority, the oldest comes first. So the other program's rule comes after the local table's
-        rule. A deletion also removes the oldest of equal rules.
+        the VRFs' rule is before it. Normally both rules have priority 0. Among rules of equal
+        priority, the oldest comes first. So a rule that another program adds without a priority,
+        and that thus also gets 0, comes after the local table's rule. A deletion also removes the
+        oldest of equal rules.
         """
         rules = self._rules(family)
         local = next((rule for rule in rules if rule.table == LOCAL_TABLE), None)
@@ -286,8 +286,8 @@ class VrfDevices:
         self._add(RTM_NEWRULE, _rule(family, RoutingRule(before, to_vrfs=True)), "VRFs' rule")
         if local.priority > 0:
             return True
-        # A second local rule, after the VRFs' rule, exists already if a controller was killed
-        # before it deleted the first one.
+        # If a controller was killed before it deleted the first local rule, a second one already
+        # follows the VRFs' rule.
         if local not in rules[at + 1 :]:
             self._ask(RTM_NEWRULE, NLM_F_ACK | NLM_F_CREATE, _rule(family, local), "local rule")
         self._ask(RTM_DELRULE, NLM_F_ACK, _rule(family, local), "local rule")
@@ -313,7 +313,7 @@ def _read_rule(body: bytes) -> RoutingRule:
     found = attributes(body, FIB_RULE_HDR.size)
     table = fixed(found.get(FRA_TABLE, bytes(4)), "FRA_TABLE", U32, 0)
     to_vrfs = fixed(found.get(FRA_L3MDEV, b"\0"), "FRA_L3MDEV", U8, 0)
-    # The kernel omits a priority of 0.
+    # the kernel omits the priority 0
     return RoutingRule(
         fixed(found.get(FRA_PRIORITY, bytes(4)), "FRA_PRIORITY", U32, 0), table, bool(to_vrfs)
     )
@@ -322,7 +322,7 @@ def _read_rule(body: bytes) -> RoutingRule:
 def _rule(family: int, rule: RoutingRule) -> bytes:
     body = FIB_RULE_HDR.pack(family, 0, 0, 0, rule.table, 0, 0, FR_ACT_TO_TBL, 0)
     body += attribute(FRA_PRIORITY, U32.pack(rule.priority))
-    # The rule is marked as the kernel's own, since networkd removes rules of other protocols.
+    # networkd removes rules that do not have the kernel's protocol number.
     body += attribute(FRA_PROTOCOL, bytes([RTPROT_KERNEL]))
     if rule.to_vrfs:
         body += attribute(FRA_L3MDEV, b"\1")

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides how the host stack isolates each VRF, and creates network namespaces for VRFs.
 
-The default is VRF devices if the kernel has them (sources.vrf_devices). The second choice is a
-network namespace for each VRF. Without either, VRFs share the stack (sources.shared_stack). A VRF's
+By default, each VRF gets a VRF device if the kernel has them (sources.vrf_devices), or else a
+network namespace. If neither is possible, VRFs share the stack (sources.shared_stack). A VRF's
 `isolation` setting overrides this choice. If the setting cannot be fulfilled, the start fails.
 
-Namespaces that this module created stay when the controller ends, since FRR runs in them. They are
-recorded on disk. A start that no longer needs them removes them. A namespace that existed before is
-never removed. Depends on config, durable, privileges and namespaces.
+Namespaces that this module created stay when the controller ends, because FRR runs in them. They
+are recorded on disk, so that a later start that does not need them can remove them. A namespace
+that existed before is never removed. Depends on config, durable, privileges and namespaces.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ class VrfNamespaces:
             found = "made" if namespace.made else "found"
             log.info("VRF %s: network namespace %s (%s)", vrf.name, name, found)
         left = {name: mark for name, mark in known.items() if name not in made}
-        # A name stays in the file until its namespace is removed. So no namespace is without a
-        # record after a crash.
+        # A name stays in the file until its namespace is removed. So after a crash every namespace
+        # has a record.
         if made != known:
             replace_json(self._file, made | left)
         for name, mark in left.items():
@@ -112,7 +112,7 @@ class VrfNamespaces:
             replace_json(self._file, made)
 
     def _remove(self, name: str, mark: Any) -> None:
-        """Removes a namespace if it is the one that this module created."""
+        """Removes a namespace if this module created it, and not another one of the same name."""
         if any(one.name == name for one in self.namespaces.values()):
             return
         if not (self._directory / name).exists():
@@ -128,7 +128,7 @@ class VrfNamespaces:
     def _load(self) -> dict[str, Any]:
         try:
             document = json.loads(self._file.read_bytes())
-        except (OSError, ValueError):  # if the file is unreadable, nothing is removed
+        except (OSError, ValueError):  # an unreadable file: remove nothing
             return {}
         return document if isinstance(document, dict) else {}
 
@@ -141,7 +141,8 @@ class VrfNamespaces:
 def _mark(namespace: NetworkNamespace) -> Any:
     """Returns a value that identifies a namespace uniquely.
 
-    If the kernel has no cookies, returns None, which the file never contains.
+    If the kernel has no cookies for namespaces, returns None. The file never contains None, so no
+    namespace then counts as made by this module.
     """
     cookie = namespace.cookie
     return None if cookie is None else [boot_id(), cookie]

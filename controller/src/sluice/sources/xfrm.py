@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mirrors the kernel's IPsec databases (XFRM), and notifies key managers through the kernel.
+"""Mirrors the kernel's IPsec databases (XFRM), and sends notifications to key managers through the
+kernel.
 
 `XfrmMonitor` dumps all policies and states at start and then follows the multicast groups. After an
 overrun (ENOBUFS: the kernel dropped messages), or when a message cannot be decoded, it requests all
-dumps again. Objects that a dump does not show are gone. Dumps and notifications use one socket, so
-that they arrive in the order of the changes.
+dumps again. Objects that a dump does not contain are gone. Dumps and notifications use one socket,
+so they arrive in the order of the changes.
 
 `XfrmMonitor` makes only two changes in the kernel: it updates the usage of states, and it ends
 states that have reached a hard lifetime limit.
@@ -132,7 +133,7 @@ class XfrmMonitor:
                 self._lost = True
                 continue
             if datagram is None:
-                if self._lost:  # not before the queue is empty: it needs room for the answer
+                if self._lost:  # only when the queue is empty, because it needs room for the answer
                     self._lost = False
                     self._read_all()
                 break
@@ -147,7 +148,7 @@ class XfrmMonitor:
     # --- notifications of key managers -----------------------------------------------------------
 
     def acquire(self, policy: KernelPolicy, flow: KernelSelector) -> None:
-        """Makes the kernel request an SA from its key managers, as the kernel does for its own
+        """Makes the kernel request an SA from its key managers, like an acquire for its own
         packets."""
         self._request("ask for an SA", lambda n: xfrm.acquire(n, policy, flow))
         self.counters["acquires"] += 1
@@ -204,7 +205,7 @@ class XfrmMonitor:
             self.counters["messages of no interest"] += 1
             return False
         changed = self._learn(event)
-        if of_dump and self._dump == DEFAULTS:  # DEFAULTS has one answer, without an end message
+        if of_dump and self._dump == DEFAULTS:  # an answer without end marker
             return self._end_dump() or changed
         return changed
 
@@ -228,7 +229,7 @@ class XfrmMonitor:
                 changed = self.defaults != defaults
                 self.defaults = defaults
                 return changed
-            case Flushed():  # possibly of only one protocol or type
+            case Flushed():  # it may concern only one protocol or type
                 self._read_all()
                 return False
 
@@ -255,7 +256,7 @@ class XfrmMonitor:
 
     def _read_all(self) -> None:
         """Requests all dumps. If a dump is in progress, they start after it."""
-        if self._dump in (None, DEFAULTS):  # the answer to DEFAULTS has no end, and may be lost
+        if self._dump in (None, DEFAULTS):  # an answer to DEFAULTS may be lost
             self._ask(DEFAULTS)
         else:
             self._again = True
@@ -272,7 +273,7 @@ class XfrmMonitor:
             self._refuse()
 
     def _end_dump(self) -> bool:
-        """Ends a dump. Objects that the dump did not show are gone. Starts the next dump."""
+        """Ends a dump. Removes objects that the dump did not contain. Starts the next dump."""
         kind = self._dump
         if kind is None:
             return False
@@ -281,7 +282,7 @@ class XfrmMonitor:
             self._again = False
             self._ask(DEFAULTS)
             return False
-        if self._dump_interrupted:  # the kernel's tables changed: the dump may have gaps
+        if self._dump_interrupted:  # the kernel's tables changed during the dump
             self.counters["dumps_interrupted"] += 1
             self._ask(kind)
             return False

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares tables for the auditor, and holds the auditor's report. Pure.
 
-`TableComparison` compares the entries of a switch with the controller's record, part by part, and
-returns the keys of entries that differ. The auditor checks these keys again, since an update may
-have been in flight. `AuditReport` holds the results for operators. Depends on nothing.
+`TableComparison` compares the entries of a switch with the controller's record, part by part. It
+returns the keys of entries that differ. The auditor checks these keys again, because an update of
+an entry may have been in flight during the first check. `AuditReport` holds the results for
+operators. Depends on nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Repair(NamedTuple):
 
 
 class TableComparison:
-    """Compares tables in one round of the audit. To save memory, stores only the hashes of found
+    """Compares tables in one round of the audit. To save memory, stores only hashes of the found
     keys."""
 
     def __init__(self) -> None:
@@ -76,7 +77,7 @@ class AuditReport:
         """Reason why the last round is not complete."""
 
     def completed(self, compared: int, seconds: float, now: float) -> None:
-        """Records a complete round."""
+        """Records that a round of the audit has ended."""
         self.rounds += 1
         self.compared, self.seconds, self.completed_at = compared, seconds, now
         self.problem = None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Divides long lists into blocks, so that an edit of a list changes few blocks. Pure.
 
-Where a block ends depends on its items only. So the blocks of a list do not move when items are
-added or deleted before them.
+Only a block's own items decide where the block ends. So a block stays unchanged when items are
+added or deleted before it.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ def changed_blocks(
     """Returns the blocks of a list of `size` items, given the blocks `before` of an earlier list.
 
     `part` is the part of the list that differs from the earlier list. `ends_block(at)` returns
-    whether a block ends behind item `at`, and `digest(start, end)` digests some items. They are
-    called for the changed blocks only: for each of these items in order, and then for their block.
+    whether item `at` is the last of its block. It is called for the items of changed blocks only,
+    in order. `digest(start, end)` returns a digest of the items of one block. It is called for
+    changed blocks only.
     """
     blocks: list[Block] = []
     at = 0
-    for block in before[:-1]:  # the last block may have ended with the list
+    for block in before[:-1]:  # the last block may end only because the list does
         if at + block.length > part.start:
             break
         blocks.append(block)
@@ -58,8 +59,8 @@ def changed_blocks(
 
 
 def _blocks_behind(part: ChangedPart, before: Sequence[Block]) -> dict[int, int]:
-    """Returns the indexes of the earlier blocks that begin behind the changed part, by the position
-    of their first item in the new list."""
+    """Finds the earlier blocks that begin behind the changed part. Maps the position of each
+    block's first item in the new list to the block's index in `before`."""
     starts = {}
     at = 0
     for index, block in enumerate(before):

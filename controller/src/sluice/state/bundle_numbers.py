@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assigns the pipeline's numbers to bundles: to configured ones, to their instances, and to those
-that mirror a kernel.
+"""Assigns the bundle numbers that the pipeline uses. Numbers configured bundles, their instances,
+and the bundles that mirror a kernel's policies.
 
 A released number is reused as late as possible. Pure; depends on policy.populated.
 """
@@ -23,8 +23,8 @@ class TooManyBundlesError(Exception):
 class BundleNumbers:
     """Assigns numbers to bundles.
 
-    `configured` maps names to numbers. `known` maps numbers to names, as an earlier process left
-    them.
+    `configured` maps names to numbers. `known` maps numbers to names, as recorded by an earlier
+    process. A bundle with a recorded name gets its earlier number again, if that is free.
     """
 
     def __init__(self, configured: Mapping[str, int], known: Mapping[int, str]) -> None:
@@ -61,7 +61,7 @@ class BundleNumbers:
     def add(self, names: Iterable[str]) -> None:
         """Assigns numbers to all bundles that have none yet.
 
-        Raises TooManyBundlesError. In this case no bundle has got a number.
+        Raises TooManyBundlesError. Then none of `names` has got a number.
         """
         taken = set(self.by_name.values())
         added: dict[str, int] = {}
@@ -81,8 +81,9 @@ class BundleNumbers:
             self._remembered.pop(name, None)
 
     def retain(self, names: Iterable[str]) -> list[tuple[str, int]]:
-        """Releases all bundles except `names`, the configured ones, and those of configured bundles
-        that never have an SA. Returns the released bundles."""
+        """Releases the numbers of all bundles that are not in `names`. Keeps configured bundles.
+        Also keeps the bundles without SA that belong to configured bundles
+        (`populated.is_without_sa`). Returns the released bundles."""
         retained = self._configured | frozenset(names)
         released = [
             (name, number)

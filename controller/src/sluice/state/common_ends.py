@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts the items of a long list that differs little from an earlier list. Pure.
 
-The common ends of two lists are found by comparing slices. The interpreter compares the items of
-two slices by identity first, so a million rules take a few milliseconds.
+Slices of the two lists are compared to find their common start and end. The interpreter first
+compares the identity of two items, which is fast. So a comparison of a million rules takes a few
+milliseconds.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ _LONGEST_SLICE = 4096
 
 
 class ChangedPart(NamedTuple):
-    """The part of a list that differs from the list before: items `start` to `end` replace the
-    items `start` to `end_before`. Both ends are excluded."""
+    """The part of a list that differs from an earlier list: items `start` to `end` replace the
+    earlier list's items `start` to `end_before`. The items at `end` and `end_before` are not
+    included."""
 
     start: int
     end: int
@@ -34,15 +36,16 @@ class ChangedPart(NamedTuple):
         return max(self.end, self.end_before) - self.start <= most
 
     def union(self, other: ChangedPart) -> ChangedPart:
-        """Returns the part that contains this part and `other`, of lists of the same lengths."""
+        """Returns the smallest part that contains this part and `other`. Both describe lists of the
+        same lengths."""
         if self.is_empty or other.is_empty:
             return other if self.is_empty else self
         return ChangedPart(*map(max, self, other))._replace(start=min(self.start, other.start))
 
 
 def changed_part(items: tuple[T, ...], before: tuple[T, ...]) -> ChangedPart:
-    """Returns the part of `items` between the items at the start and at the end that are equal in
-    both lists."""
+    """Returns the part of `items` that remains without the common start and the common end of both
+    lists."""
     if items is before:
         return ChangedPart(len(items), len(items), len(items))
     shorter = min(len(items), len(before))
@@ -58,7 +61,8 @@ def changed_part(items: tuple[T, ...], before: tuple[T, ...]) -> ChangedPart:
 
 
 def _common_length(longest: int, are_equal: Callable[[int, int], bool]) -> int:
-    """Returns the length of the common start. `are_equal(low, high)` compares a part of it."""
+    """Returns the number of leading items that are equal in two lists. `are_equal(low, high)`
+    returns whether the items from `low` to `high` are equal."""
     at, step = 0, 1
     may_grow = True
     while at < longest and step:
@@ -92,7 +96,7 @@ def convert_changed(
 def spliced(before: tuple[T, ...], start: int, end: int, items: Iterable[T]) -> tuple[T, ...]:
     """Returns a list in which `items` replace the items from `start` to `end`.
 
-    Takes less time than to concatenate slices, each of which counts the references of its items.
+    Faster than concatenating slices, which would update the reference count of each item once more.
     """
     changed = list(before)
     changed[start:end] = items

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tracks whether ESP engines are reachable, by their switch ports, their device links and their
-answers.
+"""Tracks whether ESP engines are reachable. An engine is reachable if its switch port is up, its
+network device is up, and it answers on its admin socket.
 
-Each of these states may be unknown: not every switch reports its ports, an engine may have no
-device on this host, and an engine with manual SAs is not polled. A restart must not disturb
-forwarding. So an unknown state counts as up, and so does every device until the kernel's link dump
-is complete. Pure; depends on model and entities.
+Each of these three states may be unknown: not every switch reports its ports, an engine may have no
+device on this host, and an engine with manual SAs is not polled. An unknown state counts as up,
+because a restart must not disturb forwarding. For the same reason, every device counts as up until
+the kernel's link dump is complete. Pure; depends on model and entities.
 """
 
 from __future__ import annotations
@@ -63,10 +63,11 @@ class EngineLinks:
         return changes
 
     def ports_changed(self, ports: Mapping[int, bool] | None) -> EntityChanges:
-        """Applies port states. Returns the entities of the engines that changed.
+        """Updates the states of the switch ports. Returns the entities of the engines that became
+        reachable or unreachable.
 
-        `ports` has the link state by switch port number. None: the switch does not report its
-        ports.
+        `ports` maps switch port numbers to whether the link is up. None: the switch does not report
+        its ports.
         """
         before = {spec.id: self._is_reachable(spec) for spec in self._specs}
         self._ports = ports
@@ -77,8 +78,8 @@ class EngineLinks:
         return changes
 
     def set_answering(self, engine: int, answers: bool) -> EntityChanges:
-        """Sets whether an engine answers on its admin socket. Returns the engine's entity if this
-        changed."""
+        """Records whether an engine answers on its admin socket. Returns the engine's entity if
+        this is a change."""
         changes = EntityChanges()
         if self._answering.get(engine, True) != answers:
             self._answering[engine] = answers

@@ -2,7 +2,7 @@
 """Turns routes, connected prefixes and neighbours into the entities of the desired state.
 
 `Fib.apply(events, now)` applies events in order and returns the `EntityChanges` of desired
-entities. Every event passes these stages in one direction. No stage calls an earlier stage:
+entities. Every event passes these stages in this order. No stage calls an earlier one:
 
 1. `interfaces` and `neighbors` apply events of the kernel. `rib` applies events of a routing
    daemon: `paths` and `nexthops` resolve its next hops, and `rib` returns the changed routes.
@@ -13,17 +13,19 @@ entities. Every event passes these stages in one direction. No stage calls an ea
    usable route, else the connected prefix, else the host route of a neighbour.
 
 The prefixes are in a native table (`sluice._native.RouteTable`), which also holds the desired and
-the installed state of the switch. Routes arrive as single events, or in bulk as a `RouteRun`. A
-route's text is all its fields except the prefix. A run has the distinct texts of its routes, and
-for each prefix the number of its text. `Fib` resolves each text once, and the table inserts the
-prefixes. If a text cannot be resolved at once, the whole run is applied as single events.
+the installed state of the switch. Routes arrive as single events, or in bulk as a `RouteRun`.
+
+A route's text consists of all fields of the route except its prefix. Most routes of a run share a
+text with many others. So a run holds each distinct text once, and for each prefix the number of its
+text. `Fib` resolves each text once, and the table inserts the prefixes. If a text cannot be
+resolved at once, the whole run is applied as single events.
 
 A change of a shared path set or next-hop object can change the targets of a million routes
 (`moved_routes`). `apply` publishes the first of these routes. Each call of `publish_moved`
 publishes more of them, until `has_moved_routes` is false.
 
-Depends on model, entities and the other modules of `state`. No I/O, no clock. An event for which
-ids run out has no effect and is counted in `problems`.
+Depends on model, entities and the other modules of `state`. No I/O, no clock. If an event needs an
+id and none is free, the event has no effect and is counted in `problems`.
 """
 
 from __future__ import annotations
@@ -171,11 +173,11 @@ class Fib:
         groups: dict[int, NexthopGroup | None],
         now: float,
     ) -> EntityChanges:
-        """Adopts the next hops and groups found in the switch. None: an entry that could not be
-        decoded.
+        """Adopts the next hops and groups found in the switch. The value None marks an entry that
+        could not be decoded.
 
-        Order: this runs before any route is added. Each id keeps its meaning. The neighbours of
-        these next hops count as resolved, and are probed.
+        Order: the caller adopts before it adds any route. Each next hop and group keeps its id. The
+        neighbours of these next hops count as resolved until probes show otherwise.
         """
         changes = EntityChanges()
         self.nexthops.adopt(nexthops, groups)
@@ -286,8 +288,8 @@ class Fib:
     def _learn_text(
         self, number: int, text: RouteText, entries: list[RibEntry], changes: EntityChanges
     ) -> bool:
-        """Passes a text's VRF, entry and target to the native table. Appends the entry to
-        `entries`.
+        """Passes the VRF, entry and target of a route text to the native table. Appends the entry
+        to `entries`.
 
         Returns False if the routes with this text must be applied as single events.
         """
@@ -356,7 +358,7 @@ class Fib:
     def key_of(self, slot: RouteSlot) -> RouteKey:
         """Returns the key of the routing daemon's route for a prefix of a VRF.
 
-        If the VRF has no kernel table, the key has the table -1. No route has that table.
+        If the VRF has no kernel table, the key has the table -1, which no route has.
         """
         return RouteKey(self._table_of_vrf.get(slot.vrf, -1), slot.prefix)
 

@@ -11,7 +11,7 @@ methods and takes less time and memory (tests/state/test_native_flows.py compare
 
 A flow carries the epoch in which it was installed. A commit with a new epoch makes all flows stale
 at once, without a write for each flow. When a packet of a stale flow arrives, the flow's entry is
-modified in place. Stale flows are evicted before others. A commit that changes the verdict of few
+modified in place. Stale flows are evicted first. A commit that changes the verdicts of only a few
 flows keeps the epoch and deletes those flows (`state.invalidation`). Depends on policy.model only.
 """
 
@@ -45,7 +45,7 @@ class FlowVerdict(NamedTuple):
 class FlowOperation(Enum):
     """Operation on a flow's entry in the switch."""
 
-    __hash__ = object.__hash__  # faster than Enum's hash; used for each flow
+    __hash__ = object.__hash__  # Enum's own hash is slower, and each flow needs one
     INSERT = "insert"
     MODIFY = "modify"
     DELETE = "delete"
@@ -75,7 +75,7 @@ class OfferResult(Enum):
 class FlowWriteResult(Enum):
     """The switch's answer to a write."""
 
-    __hash__ = object.__hash__  # faster than Enum's hash
+    __hash__ = object.__hash__  # Enum's own hash is slower
     DONE = "done"
     EXISTS = "already exists"
     ABSENT = "not found"
@@ -88,7 +88,7 @@ class _Flow:
     pool: _Pool
     used: float  # time of the last packet or write
     in_flight: FlowOperation | None = None
-    packets: int = 0  # that the switch has counted, as last read
+    packets: int = 0  # the switch's packet count when it was last read
 
 
 _Pool: TypeAlias = OrderedDict[FlowKey, _Flow]
@@ -96,7 +96,7 @@ _Pool: TypeAlias = OrderedDict[FlowKey, _Flow]
 
 
 class RankedFlow(NamedTuple):
-    """A recorded flow. Flows in order of `rank` are in the order of eviction."""
+    """A recorded flow. Flows with lower `rank` are evicted first."""
 
     rank: tuple[int, float]
     key: FlowKey
@@ -131,7 +131,7 @@ class FlowCache:
         """Whether the record has every flow of this epoch that the switch may hold. False after a
         refused write, until the next epoch."""
         self._flows: dict[FlowKey, _Flow] = {}
-        self._deleting: dict[FlowKey, _Flow] = {}  # being deleted
+        self._deleting: dict[FlowKey, _Flow] = {}  # flows with a DELETE in flight
         # The eviction order: one pool for each epoch that has flows left, oldest epoch first. In
         # each pool, the coldest flow is first.
         self._live: _Pool = OrderedDict()
@@ -145,7 +145,7 @@ class FlowCache:
         return list(islice(chain.from_iterable(self._pools), limit))
 
     def ranked(self, keys: Iterable[FlowKey]) -> list[RankedFlow]:
-        """Returns those of the flows that are still recorded, with their ranks."""
+        """Returns the flows of `keys` that are still recorded, with their ranks."""
         numbers = {id(pool): number for number, pool in enumerate(self._pools)}
         found = ((key, self._flows.get(key)) for key in keys)
         return [
@@ -208,7 +208,8 @@ class FlowCache:
         return OfferResult.INSTALLED, writes
 
     def retire(self, epoch: int) -> None:
-        """Sets a new epoch. All flows become stale, without a visit to each flow."""
+        """Sets a new epoch. All flows become stale. Takes constant time, because no flow is
+        visited."""
         self.epoch = epoch
         self.is_exact = True
         self._live = OrderedDict()
@@ -218,8 +219,8 @@ class FlowCache:
     # -- answers of the switch
 
     def written(self, write: FlowWrite, result: FlowWriteResult, now: float) -> list[FlowWrite]:
-        """Records the result of a write. If the result shows that the record was wrong, returns the
-        writes that are needed next."""
+        """Records the result of a write. If the switch's entry was not as recorded, returns the
+        writes that correct it."""
         if write.operation is FlowOperation.DELETE:
             flow = self._deleting.pop(write.key, None)
             if flow is not None and result is FlowWriteResult.FAILED:
@@ -247,11 +248,11 @@ class FlowCache:
     def _correct(
         self, operation: FlowOperation, key: FlowKey, flow: _Flow, now: float
     ) -> list[FlowWrite]:
-        """Returns the next write, after an INSERT of an entry that existed or a MODIFY of one that
-        did not."""
+        """Handles the failure of an INSERT because the entry existed, or of a MODIFY because it did
+        not. Returns the opposite operation if the flow is not stale."""
         if flow.verdict.epoch == self.epoch:
             return [self._write(operation, key, flow.verdict, now)]
-        if operation is FlowOperation.INSERT:  # stale and not in the switch
+        if operation is FlowOperation.INSERT:  # the flow is stale, and the switch does not hold it
             self._remove(key)
         return []
 
@@ -289,7 +290,7 @@ class FlowCache:
         flow = self._flows.get(key)
         if found is None:
             if flow is not None:
-                self._remove(key)  # The rules are searched for the next packet of the flow.
+                self._remove(key)  # The flow's next packet is punted, and installs the flow.
             return []
         if flow is None:
             self._deleting[key] = _Flow(found, self._live, now)
@@ -308,8 +309,7 @@ class FlowCache:
         return list(self._flows)
 
     def keys_unused_since(self, before: float) -> list[FlowKey]:
-        """Returns the keys of all flows without a packet or write since `before`, that the switch
-        may hold."""
+        """Returns the keys of all recorded flows without a packet or write since `before`."""
         return [key for key, flow in self._flows.items() if flow.used < before]
 
     # -- ageing
@@ -322,9 +322,9 @@ class FlowCache:
             flow.pool.move_to_end(key)
 
     def counted(self, key: FlowKey, packets: int, now: float) -> bool:
-        """Records the packet count that the switch has for a flow.
+        """Records the packet count that was read from the switch for a flow.
 
-        Returns whether the count is greater than before. Then the flow counts as used at `now`.
+        If the count has grown, the flow counts as used at `now`. Returns whether it has grown.
         """
         flow = self._flows.get(key)
         if flow is None or packets <= flow.packets:
@@ -378,13 +378,14 @@ class FlowCache:
         return flow
 
     def _keep_as_unknown(self, key: FlowKey, flow: _Flow) -> None:
-        """Keeps a flow whose write was refused: the switch may still apply the earlier verdict."""
+        """Keeps a flow whose write failed. The switch may still have the entry with its earlier
+        verdict."""
         self.is_exact = False
         self._keep_as_stale(key, flow)
 
     def _keep_as_stale(self, key: FlowKey, flow: _Flow) -> None:
-        """Keeps an entry whose verdict is unknown or of an earlier epoch, among those that are
-        evicted first."""
+        """Moves a flow to those that are evicted first: its verdict is unknown or of an earlier
+        epoch."""
         if self._pools[0] is self._live:
             self._pools.appendleft(OrderedDict())
         flow.pool = self._pools[0]

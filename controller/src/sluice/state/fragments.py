@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks fragments statefully (RFC 4301, section 7): keeps state for each fragmented datagram.
+"""Checks fragments against the state of their datagram (RFC 4301, section 7).
 
-Later fragments have no ports. If the rules that a later fragment could match differ in their
-effect, the fragment waits for the first fragment of its datagram. Then the rule that matches the
-first fragment decides. The table keeps the selectors of first fragments, and not their verdicts. So
-a commit applies to all fragments that arrive after it.
+Only the first fragment of a datagram has ports. If the rules that a later fragment could match
+differ in their effect, the fragment waits for the first fragment. The rule that matches the first
+fragment then decides for all. The table keeps the selectors of first fragments, not their verdicts.
+So a commit applies to all fragments that arrive after the commit.
 
 A fragment that contradicts its datagram is refused, and so are all later fragments of the datagram.
 A fragment contradicts its datagram in these cases:
@@ -13,8 +13,9 @@ A fragment contradicts its datagram in these cases:
 - The fragment ends after the last fragment.
 - The table already holds the maximum number of the datagram's fragments.
 
-A complete datagram is forgotten. All state is bounded: the number of datagrams, the fragments of
-each datagram, the fragments that wait, and the lifetime of a datagram from its first fragment on.
+The state of a datagram is deleted when all its fragments have arrived. All state is bounded: the
+number of datagrams, the fragments of each datagram, the waiting fragments, and the time for which a
+datagram is kept after its first fragment to arrive.
 
 Pure; depends on model and policy.model.
 """
@@ -76,12 +77,13 @@ class _Datagram:
     deadline: float
     first: Selectors | None = None
     ranges: dict[int, int] = field(default_factory=dict)  # start -> end
-    length: int | None = None  # None until the last fragment has arrived
+    length: int | None = None  # None until the datagram's last fragment has arrived
     waiting: list[PuntedPacket] = field(default_factory=list)
     refused: FragmentRefusal | None = None
 
     def add(self, fragment: FragmentRange) -> FragmentRefusal | None:
-        """Adds a fragment. After a refusal, all further fragments of the datagram are refused."""
+        """Adds a fragment. Once a fragment has been refused, refuses all further fragments of the
+        datagram."""
         if self.refused is None:
             self.refused = self._contradiction(fragment)
         if self.refused is None:
@@ -117,8 +119,8 @@ class _Datagram:
 class Arrival(NamedTuple):
     """Holds the decision on a fragment.
 
-    `first`: the selectors with which the rules are to be searched. None: the fragment waits or is
-    refused. `released`: fragments that waited for this fragment, in the order of their arrival.
+    `first`: the selectors with which the caller must search the rules. None: the fragment waits or
+    is refused. `released`: fragments that waited for this fragment, in the order of their arrival.
     """
 
     first: Selectors | None = None
@@ -175,7 +177,7 @@ class FragmentTable:
             datagram = None
         if datagram is None:
             datagram = self._add(key, now)
-        # The bytes that hold the ports must not arrive again with different values.
+        # A second first fragment with other ports contradicts the datagram.
         if first is not None and datagram.first is not None and first != datagram.first:
             datagram.refused = datagram.refused or FragmentRefusal.OVERLAP
         refusal = datagram.add(fragment)
@@ -199,7 +201,8 @@ class FragmentTable:
             self._remove(next(iter(self._datagrams)), FIRST_MISSING)
 
     def take_dropped(self) -> list[tuple[PuntedPacket, str]]:
-        """Returns the fragments dropped while waiting since the last call, with the reason."""
+        """Returns the waiting fragments that were dropped since the last call, each with the
+        reason."""
         dropped, self._dropped = self._dropped, []
         return dropped
 

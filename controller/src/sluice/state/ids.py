@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Allocates ids of next hops and groups. Reuses no id that the switch may still use.
+"""Allocates ids of next hops and groups. Never allocates an id that the switch may still use.
 
 A released id stays in quarantine until the reconciler has confirmed that the switch deleted the
-entity. Otherwise a route that still names the id would forward to another next hop for a moment.
+entity. If the id were reused before, a route that still names it would for a moment forward to the
+wrong next hop.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ class OutOfIdsError(Exception):
 
 
 class IdPool:
-    """Allocates ids from 1 to `limit`. Freed ids are reused as late as possible."""
+    """Allocates ids from 1 to `limit`. The id that was freed first is reused first, and only when
+    no unused id is left."""
 
     def __init__(self, what: str, limit: int = 0xFFFF) -> None:
         self._what = what
@@ -40,7 +42,7 @@ class IdPool:
         return candidate
 
     def claim(self, wanted: int) -> None:
-        """Marks an id that was found in the switch as in use. Ends its quarantine."""
+        """Marks an id that was found in the switch as in use. Removes it from quarantine."""
         self._quarantine.discard(wanted)
         self._taken.add(wanted)
 

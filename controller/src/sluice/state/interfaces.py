@@ -3,17 +3,17 @@
 addresses.
 
 Provides the entities of an interface (attachment, router MACs, egress) and its connected prefixes.
-Provides the local prefixes: the router's own addresses, and those whose packets every router
-accepts. Maps kernel interfaces to layer-3 interfaces. Depends on model, entities, kernel_vrfs and
-own_addresses.
+Provides the prefixes that are delivered to the host: the router's own addresses, and the groups and
+link-local prefixes that every router accepts. Maps kernel interfaces to layer-3 interfaces. Depends
+on model, entities, kernel_vrfs and own_addresses.
 
-An interface is up when its TAP is administratively up and the port's own device (`device`), if
-known, has carrier. The address of any kernel interface of the host is an address of the router, in
-the VRF to which the kernel assigns this interface (the weak host model, as in Linux). Only layer-3
+An interface is up when its TAP is administratively up and its port's network device (`device`), if
+known, has carrier. As in Linux (weak host model), the address of any kernel interface is an address
+of the router. It belongs to the VRF to which the kernel assigns the interface. Only layer-3
 interfaces have connected prefixes.
 
-A macvlan device on a TAP, as used for VRRP, adds its MAC and IP addresses to the interface. They
-belong to the interface while the device works, and to no interface otherwise.
+A macvlan device on a TAP, as VRRP uses it, adds its MAC and IP addresses to the interface. The
+addresses are removed from the interface while the device is down.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class InterfaceState:
     def __init__(self, spec: InterfaceSpec) -> None:
         self.spec = spec
         self.ifindex: int | None = None
-        self.up = True  # initial value, so that a restart does not disturb forwarding
+        self.up = True  # until the kernel reports it: a restart must not stop forwarding
         self.carrier = False
         self.device_carrier = True
         self.mac: Mac = spec.mac
@@ -157,8 +157,8 @@ class InterfaceTable:
     def egress_l3_if(self, ifindex: int) -> int | None:
         """Returns the layer-3 interface of a TAP, or of the TAP below a macvlan device.
 
-        Packets that the kernel sends on this TAP or device leave through the layer-3 interface.
-        Returns None for any other kernel interface.
+        The kernel's packets on this TAP or device leave through that layer-3 interface. Returns
+        None for any other kernel interface.
         """
         state = self._by_ifindex.get(ifindex) or self._lower_interface(ifindex)
         return None if state is None else state.spec.l3_if
@@ -183,8 +183,8 @@ class InterfaceTable:
         return self._names.get(ifindex, f"if{ifindex}")
 
     def l3_if_covering(self, address: Address) -> int | None:
-        """Returns the interface of the default VRF whose connected prefix is the longest match for
-        an address."""
+        """Returns the interface that reaches an address of the default VRF: the one whose connected
+        prefix is the longest match."""
         best: tuple[int, int] | None = None
         for connected in self.connected():
             prefix = connected.slot.prefix
@@ -195,7 +195,8 @@ class InterfaceTable:
     def l3_if_towards(self, ifindex: int | None, address: Address | None) -> int | None:
         """Returns the layer-3 interface towards a next hop, or None if there is none.
 
-        If `ifindex` is None, returns the interface whose connected prefix covers the address.
+        `ifindex` is the kernel interface of the next hop. If it is None, returns the interface
+        whose connected prefix covers the address.
         """
         if ifindex is not None:
             return self.egress_l3_if(ifindex)
@@ -231,8 +232,8 @@ class InterfaceTable:
     def icmp_source(self, l3_if: int, vrf: int, size: int) -> Address | None:
         """Returns a source address of `size` octets for ICMP errors, or None.
 
-        Prefers global addresses to link-local ones. Among these, prefers the interface's addresses
-        to other addresses of the VRF.
+        Prefers global to link-local addresses, and then the interface's own addresses to other
+        addresses of the VRF.
         """
         state = self.by_l3_if.get(l3_if)
         own = [] if state is None else [a.address for a in state.addresses]
@@ -274,7 +275,7 @@ class InterfaceTable:
         if state is None:
             return remapped
         if remapped:
-            if state.ifindex is not None:  # created again under the same name
+            if state.ifindex is not None:  # a new device of this name
                 self._detach(state, changes)
             self._attach(state, event.ifindex, changes)
         if state.up != event.up:
@@ -323,8 +324,8 @@ class InterfaceTable:
             self._own.set_vrf(ifindex, self._kernel_vrfs.vrf_of(ifindex), changes)
 
     def _assign_vrfs(self, moved: Iterable[int], changes: EntityChanges) -> None:
-        """Moves the addresses of kernel interfaces to the interfaces' VRFs. Skips TAPs and macvlan
-        devices on TAPs."""
+        """Assigns the addresses of kernel interfaces to the VRFs of these interfaces. Skips TAPs
+        and macvlan devices on TAPs."""
         for ifindex in moved:
             if self.egress_l3_if(ifindex) is None:
                 self._own.set_vrf(ifindex, self._kernel_vrfs.vrf_of(ifindex), changes)
@@ -339,9 +340,10 @@ class InterfaceTable:
         return self._by_ifindex.get(link.macvlan_on)
 
     def _macvlan_changed(self, event: LinkChanged, changes: EntityChanges) -> bool:
-        """Applies a macvlan event; returns whether the device is now on another interface."""
+        """Applies a macvlan event. Returns whether the device moved to another layer-3
+        interface."""
         before = self._lower_interface(event.ifindex)
-        if event.macvlan_on is None:  # The kernel gave the index to a device of another kind.
+        if event.macvlan_on is None:  # Reused for a device of another type.
             del self._macvlan_links[event.ifindex]
         else:
             self._macvlan_links[event.ifindex] = event

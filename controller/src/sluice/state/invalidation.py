@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the cached flows of a list whose verdict a commit may change.
 
-A commit need not retire every flow of a list. A flow keeps its verdict if no rule that the commit
-adds, removes or moves could match the flow. (All other rules keep their order.) So the rules are
-searched again only for flows that such a rule could match.
+A commit need not make all flows of a list stale. A flow keeps its verdict if the flow cannot match
+any rule that the commit adds, removes or moves. (All other rules keep their order.) So the rules
+are searched again only for the flows that could match an added, removed or moved rule.
 
 `changed_rules` compares two lists. `RuleTest` finds the flows that a rule could match.
-`new_verdict` searches the new list for a flow. `wrapped_lists` returns the lists whose epoch has
-wrapped around. Pure; depends on policy.model, flow_cache and spd.
+`new_verdict` searches the new list for a flow. `wrapped_lists` returns the lists whose epoch
+counter wraps. Pure; depends on policy.model, flow_cache and spd.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _Identity: TypeAlias = tuple[str, int]
 
 
 def changed_rules(before: PolicyList, after: PolicyList) -> list[Rule]:
-    """Returns the rules that `after` adds, removes or moves. Of a changed rule, returns both
-    versions.
+    """Returns the rules that `after` adds, removes or moves. Returns both versions of a changed
+    rule.
 
-    All other rules are in both lists in the same order. A longest increasing subsequence of their
-    positions is used, so that few rules count as moved.
+    All other rules have the same order in both lists. These unmoved rules are found as a longest
+    increasing subsequence of positions, so that as few rules as possible count as moved.
     """
     start, end, end_before = changed_since(before, after)
     old_rules, new_rules = before.rules[start:end_before], after.rules[start:end]
@@ -44,7 +44,8 @@ def changed_rules(before: PolicyList, after: PolicyList) -> list[Rule]:
 
 
 def span_of_changes(before: PolicyList, after: PolicyList) -> int:
-    """Returns the number of rules between the equal ends of two lists. Fast for long lists."""
+    """Returns the number of rules that remain without the common start and end of two lists. Fast
+    for long lists."""
     start, end, end_before = changed_since(before, after)
     return max(end, end_before) - start
 
@@ -55,7 +56,7 @@ def _identities(state: PolicyList, start: int, end: int) -> list[_Identity]:
 
 def _longest_increasing(values: Sequence[int]) -> list[int]:
     """Returns the positions of a longest strictly increasing subsequence, in order."""
-    ends: list[int] = []  # for each length, the least last value of a subsequence
+    ends: list[int] = []  # the smallest last value of any subsequence of each length
     ends_at: list[int] = []
     previous: list[int | None] = []
     for at, value in enumerate(values):
@@ -75,11 +76,11 @@ class RuleTest(NamedTuple):
     """Finds the flows that a rule could match. It may find too many flows, but never misses one.
 
     Ports, ICMP values and mobility types are compared for whole packets only. The protocol of a
-    fragment is not compared: the sender may have written any value into a later IPv6 fragment (RFC
+    fragment is not compared, because the sender may write any value into a later IPv6 fragment (RFC
     8200, 4.5).
 
-    A fragment may belong to an ICMP error that quotes a packet from any host to its destination. So
-    the source of a fragment is not compared with that of a rule that protects or discards.
+    A fragment may be part of an ICMP error. The error is judged by the packet that it quotes, which
+    may come from any host. So a fragment's source is not compared if the rule protects or discards.
     """
 
     rule: Rule
@@ -109,7 +110,7 @@ class RuleTest(NamedTuple):
 
 
 def _address_test(ranges: Sequence[AddressRange] | None) -> Callable[[bytes], bool] | None:
-    """Returns a test of an address, or None if every address passes."""
+    """Returns a function that tests an address, or None if every address passes."""
     if ranges is None:
         return None
     if len(ranges) == 1:
@@ -123,8 +124,8 @@ class _RangeTest:
     """Tests an address against many ranges by bisection."""
 
     def __init__(self, ranges: Iterable[AddressRange]) -> None:
-        # The address length comes first in the tuples, so that ranges of IPv4 and IPv6 are not
-        # merged.
+        # The address length comes first in the tuples, so that IPv4 and IPv6 ranges are never
+        # merged with each other.
         merged: list[tuple[int, bytes, bytes]] = []
         for size, low, high in sorted((len(one.low), *one) for one in ranges):
             if merged and merged[-1][0] == size and low <= merged[-1][2]:

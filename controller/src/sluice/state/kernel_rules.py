@@ -2,27 +2,27 @@
 """Translates the kernel's IPsec policies into the rules of an SPD.
 
 `out` policies become the outbound list. `fwd` policies become the inbound rules for forwarded
-packets, `in` policies the inbound rules for packets to this router. The kernel's default actions
-follow as the last rules of the lists. They count as the end of the list
+packets, and `in` policies those for packets to this router. The kernel's default actions become the
+last rules of the lists. Where "no rule matches" matters, such a rule does not count as a match
 (`PolicyList.is_default`).
 
-Order: the policy with the lowest priority value is first. Among policies of one priority the kernel
-uses the order of insertion. Neither an index nor a dump shows that order once a policy was updated.
-So this module puts the strictest policy first: discard, protect, bypass. Among equally strict
-policies, the lowest index is first. If a bypass overlaps a stricter policy of its priority, a
-problem names both policies.
+Order: the policy with the lowest priority value is first. For policies of one priority the kernel
+uses the order of insertion. Once a policy was updated, neither its index nor a dump shows this
+order. So this module puts the strictest policy first: discard, protect, bypass. Among equally
+strict policies, the lowest index is first. If a bypass overlaps a stricter policy of its priority,
+a problem names both policies.
 
-A policy that cannot be mirrored fails closed: it becomes a discard of all packets that it might
-match. A problem names the policy.
+A policy that cannot be mirrored fails closed: it becomes a rule that discards all packets that the
+policy might match. A problem names the policy.
 
 A protecting template becomes a bundle, named by its addresses and reqid. Policies with the same
 template share the bundle. Two kinds of outbound templates are special:
 
 - A template may name an SPI (strongSwan's templates do). Then the bundle uses the SA with this SPI
-  (`kernel_sas`). No policy of the bundle may name another SPI.
-- A transport template without addresses, for more than one host, is a trap (Libreswan's
-  `auto=ondemand`). Its bundle never has an SA. So its packets are dropped and cause acquires until
-  the daemon replaces the policy.
+  (`kernel_sas`). All policies of the bundle must then name the same SPI.
+- A transport template without addresses whose policy covers more than one host is a trap
+  (Libreswan's `auto=ondemand`). Its bundle never has an SA. So its packets are dropped and cause
+  acquires until the daemon replaces the policy.
 
 Pure; depends on policy.model and xfrm_model.
 """
@@ -79,10 +79,10 @@ MOST_COMPARED = 100_000
 
 
 class KernelBundle(NamedTuple):
-    """Describes the ESP protection between two addresses that templates require.
+    """Identifies the ESP protection that templates require between two addresses.
 
-    `local` is this router's address. `trap` is empty, or names a trap policy, whose packets only
-    cause acquires. For a trap, both addresses are unspecified.
+    `local` is this router's address. `trap` is empty for normal bundles. For a trap policy, whose
+    packets only cause acquires, it is the trap's name, and both addresses are unspecified.
     """
 
     local: Address
@@ -168,7 +168,8 @@ def _strictness(policy: KernelPolicy) -> int:
 
 
 def _ambiguous(policies: Iterable[KernelPolicy]) -> list[str]:
-    """Returns a problem for each bypass that overlaps a stricter policy of the same priority."""
+    """Returns a problem text for each bypass that overlaps a stricter policy of the same
+    priority."""
     alike: dict[tuple[PolicyDirection, int], list[KernelPolicy]] = defaultdict(list)
     for policy in policies:
         alike[policy.direction, policy.priority].append(policy)
@@ -266,7 +267,8 @@ def _bundle(policy: KernelPolicy) -> KernelBundle:
 
 
 def _is_trap(policy: KernelPolicy, template: Template) -> bool:
-    """Returns whether a policy is a trap: each pair of its hosts would need its own SA."""
+    """Returns whether a policy is a trap: a transport policy for many hosts, each pair of which
+    would need an SA of its own."""
     selector = policy.selector
     return (
         policy.direction is PolicyDirection.OUT
@@ -396,7 +398,7 @@ def _icmp(selector: KernelSelector) -> NumberRange:
 def _mobility_types(selector: KernelSelector) -> tuple[NumberRange, ...] | None:
     """Returns the mobility types of a selector, or None for all types.
 
-    The kernel compares the type with the source port, and 0 with the destination port.
+    The kernel treats the mobility type as source port, and 0 as destination port.
     """
     if selector.destination_port.value & selector.destination_port.mask:
         raise NotMirroredError(

@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Translates the kernel's IPsec states into SAs of the bundles that its policies use.
+"""Translates the kernel's IPsec states into the SAs of bundles. The bundles come from the kernel's
+policies (`kernel_rules`).
 
 A state belongs to the bundle whose template matches its addresses, mode and reqid. A template
 without a reqid matches any reqid.
 
-A bundle sends with one outbound state, as the kernel does: the state whose SPI the policies name,
-or else the newest state. Older states stay for packets in flight: rekeying is make-before-break. A
-`fresh` state is not used yet if the policies name no SPI and the bundle has an older state. The
-reason: a daemon that answers a rekey (Libreswan) installs the new state before the peer has the new
-SA.
+A bundle sends with one outbound state, as the kernel does. It is the state whose SPI the policies
+name, or else the newest state. Older states stay for packets in flight: rekeying is
+make-before-break. A `fresh` state is not used yet if the policies name no SPI and the bundle has an
+older state. The reason: a daemon that answers a rekey (Libreswan) installs the new state before the
+peer has the new SA.
 
 A state that cannot be mirrored is left out, and a problem names it. If it is inbound, its packets
-are dropped, since their SPI is unknown. If it is outbound and the bundle has no other outbound SA,
-the bundle's packets are dropped.
+are dropped, because their SPI is unknown. If it is outbound and the bundle has no other outbound
+SA, the bundle's packets are dropped.
 
-Invariant: a state with which the kernel itself has sent packets is never mirrored. Otherwise two
-senders would use the same sequence numbers, and so the same nonces, with one key. Pure; depends on
-sa_model and xfrm_model.
+Invariant: a state is never mirrored if the kernel itself has sent packets with it. Otherwise the
+kernel and the engine would use the same sequence numbers with one key, and so the same nonces.
+Pure; depends on sa_model and xfrm_model.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class MirroredStates(NamedTuple):
 
 
 class BundleIds(NamedTuple):
-    """Holds the pipeline's number of each bundle, and the VRF of all bundles."""
+    """Holds the pipeline's number of each bundle, and the VRF to which all these bundles belong."""
 
     bundles: Mapping[str, int]
     vrf: int
@@ -115,8 +116,8 @@ class NotMirroredError(Exception):
 
 
 class UsedByKernelError(NotMirroredError):
-    """Reports that the kernel itself has sent packets with a state. A second sender would repeat
-    the nonces."""
+    """Reports that the kernel itself has sent packets with a state. If an engine sent with this
+    state too, it would repeat the nonces."""
 
 
 def mirror_states(
@@ -129,8 +130,8 @@ def mirror_states(
 ) -> MirroredStates:
     """Translates all states of a kernel, given its mirrored policies.
 
-    Bundles of `rules` that have no number are ignored. The direction of a state follows from `own`,
-    which has this router's addresses.
+    Ignores bundles of `rules` that have no number. The direction of a state follows from `own`,
+    which contains this router's addresses.
     """
     by_ends: dict[tuple[Address, Address, KernelMode], list[KernelBundle]] = {}
     for bundle in rules.bundles.values():
@@ -172,10 +173,10 @@ def _with_selected_spi(
     policies: Mapping[str, tuple[KernelPolicy, ...]],
     problems: list[str],
 ) -> Iterable[MirroredState]:
-    """Removes outbound SAs that a bundle does not use because its policies name another SPI.
+    """Removes the outbound SAs of bundles whose policies name another SPI.
 
-    These are all SAs that are newer than the SA with the named SPI. If no SA has this SPI, these
-    are all SAs of the bundle.
+    For such a bundle, keeps the SA with the named SPI and all older SAs, which are retiring.
+    Removes all newer SAs. If no SA has the named SPI, removes all.
     """
     spis = {bundle: named_spi(asking) for bundle, asking in policies.items()}
     reached = {
@@ -199,7 +200,7 @@ def _with_roles(
     policies: Mapping[str, tuple[KernelPolicy, ...]],
     fresh: Container[StateKey],
 ) -> Iterable[MirroredState]:
-    """Marks the outbound SAs with which a bundle does not send.
+    """Marks the outbound SAs that their bundles do not send with.
 
     SAs that are older than the SA in use are retiring. Newer SAs are coming.
     """
@@ -250,7 +251,8 @@ def _settings(
     bundle: KernelBundle,
     numbers: BundleIds,
 ) -> SaSettings:
-    """Returns the SA settings that router and engine both need. Raises NotMirroredError."""
+    """Returns the settings of an SA that both the router and the engine need. Raises
+    NotMirroredError."""
     settings = SaSettings(
         direction,
         state.key.spi,
@@ -261,8 +263,7 @@ def _settings(
         MODES[bundle.mode],
         esn=bool(state.flags & ESN),
         ecn=not state.flags & NO_ECN,
-        # The kernel itself notifies key managers of soft time limits, so the engine need not know
-        # them.
+        # The kernel itself reports soft time limits to key managers, so the engine gets none.
         soft=_lifetime(state.soft)._replace(seconds=None),
         hard=_lifetime(state.hard),
     )
@@ -285,11 +286,11 @@ def _settings(
 
 
 def _refuse_unsupported(state: KernelState, policies: tuple[KernelPolicy, ...]) -> None:
-    """Raises NotMirroredError if a state cannot be mirrored.
+    """Raises NotMirroredError if a state has a property that the router cannot mirror.
 
-    `policies` are the policies of the state's bundle and direction. The router uses an SA for all
-    policies of its bundle. But the kernel uses a state only for packets that match the state's
-    selector. So a state is refused if its selector differs from a policy's selector.
+    `policies` are the policies of the state's bundle and direction. The kernel uses a state only
+    for packets that match the state's selector. The router uses an SA for all policies of its
+    bundle. So the state's selector must equal the selector of each policy, or restrict nothing.
     """
     encapsulation = state.encapsulation
     is_restricted = not _selects_everything(state)
@@ -347,8 +348,8 @@ def _keys(state: KernelState) -> KernelKeys:
 
 
 def _lifetime(limits: KernelLimits) -> Lifetime:
-    """Returns the limits that the engine enforces. The kernel enforces the limit of time since
-    first use."""
+    """Returns the limits that the engine enforces. The time limit since first use is not among
+    them: the kernel enforces it."""
     size, packets = (None if one == NO_LIMIT else one for one in limits[:2])
     return Lifetime(size, packets, None if limits.seconds in (0, NO_LIMIT) else limits.seconds)
 

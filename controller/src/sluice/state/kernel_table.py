@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chooses among the kernel's routes of one prefix, as the kernel does.
 
-The kernel can have several routes for a prefix of a table, with different metrics, and uses the one
+The kernel can have several routes for a prefix of a table, with different metrics. It uses the one
 with the lowest metric. A routing daemon sends only this route over FPM. `KernelTable` keeps all of
-them and returns the same events: changes of the best route. Pure. Depends on model.
+them, and returns an event only when the best route changes. So its events are like those of FPM.
+Pure. Depends on model.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ class KernelTable:
     """Holds the kernel's routes."""
 
     def __init__(self) -> None:
-        # Most prefixes have one route. A dictionary for each of them would double the memory.
+        # Most prefixes have only one route. Storing that in a dictionary would double the memory.
         self._single: dict[RouteKey, Route] = {}
         self._several: dict[RouteKey, dict[int, Route]] = {}
 
@@ -57,10 +58,11 @@ class KernelTable:
         return RouteDeleted(key) if after is None else RouteUpdated(after)
 
     def keep_only(self, shown: Iterable[tuple[RouteKey, int]]) -> list[RouteUpdated | RouteDeleted]:
-        """Deletes all routes except those with these keys and metrics. Returns the events.
+        """Deletes all routes that are not in `shown`. Returns the events.
 
-        All routes of `shown` must be in the table. So no route is searched for if the numbers are
-        equal, as after most comparisons.
+        `shown` has the keys and metrics of routes to keep, all of which must be in the table. So if
+        `shown` is as long as the table, nothing has to be deleted. This is the case after most
+        comparisons.
         """
         kept = shown if isinstance(shown, set) else set(shown)
         if len(kept) == len(self._single) + sum(map(len, self._several.values())):

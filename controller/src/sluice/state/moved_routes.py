@@ -2,9 +2,9 @@
 """Finds moved routes. A route moves when its path set or next-hop object, which it shares with
 other routes, gets a new target.
 
-A million routes may move at once, so a walk over all routes yields the moved routes in bounded
-slices. A route that is not yet yielded keeps its earlier target in the switch. The next hops of
-that target also stay there. Depends on entities, paths, rib and route_order.
+A million routes may move at once. So a walk over all routes yields the moved routes in slices of
+bounded size. Until a route is yielded, its earlier target and the target's next hops stay in the
+switch. Depends on entities, paths, rib and route_order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ ROUTES_PER_SLICE = 1024
 
 
 class MovedRoutes:
-    """Walks over all routes. If further routes move during a walk, another walk follows."""
+    """Walks over all routes and yields those that moved. If more routes move during a walk, another
+    walk follows."""
 
     def __init__(self, table: RouteTable, order: RouteOrder, ribs: Iterable[Rib]) -> None:
         self._table = table
@@ -38,8 +39,9 @@ class MovedRoutes:
         return self._walk is not None
 
     def begin(self, path_sets: Iterable[PathSet] = ()) -> None:
-        """Starts a walk for these path sets and for the RIBs' moved objects. If a walk is running,
-        another walk follows it, since the running one has already passed some of these routes."""
+        """Starts a walk for these path sets and for the RIBs' moved objects. If a walk is already
+        running, schedules another one, because the running walk may have passed some of these
+        routes."""
         self._path_sets.update(path_sets)
         if self._walk is None:
             self._walk = self._order.walk()
@@ -47,8 +49,8 @@ class MovedRoutes:
             self._walk_again = True
 
     def next_slice(self) -> Iterator[RouteChange]:
-        """Yields the moved routes in the next blocks of the walk. The caller must exhaust the
-        iterator."""
+        """Walks over the next blocks of routes, and yields those that moved. The caller must
+        exhaust the iterator."""
         visited = 0
         while visited < ROUTES_PER_SLICE:
             slots = None if self._walk is None else next(self._walk, None)

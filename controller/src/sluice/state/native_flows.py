@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records flows in native code: about 100 bytes for a flow, and no Python object.
+"""Records flows in native code. A flow takes about 100 bytes and no Python object.
 
 `NativeFlowCache` has the methods of `flow_cache.FlowCache`, its specification. Methods that may
-return very many flows return sequences that make Python's tuples on demand. No method takes long
-for one flow, however many flows there are: the index of the flows grows in small steps.
+return very many flows return sequences that make Python's tuples on demand. The time of an
+operation on one flow is bounded for any number of flows, because the index of the flows grows in
+small steps.
 
-`flow_queue` returns a queue of the writes of many lists. The queue also takes in the flows of first
-packets, without making their keys. Depends on policy.model, flow_cache and `sluice._native`.
+`flow_queue` returns a queue for the writes of many lists. Native code puts the flows of first
+packets into this queue without making Python keys. Depends on policy.model, flow_cache and
+`sluice._native`.
 """
 
 from __future__ import annotations
@@ -63,5 +65,5 @@ class NativeFlowCache(_native.FlowCache):
 
 
 def flow_queue(caches: Mapping[int, NativeFlowCache]) -> _native.FlowQueue:
-    """Returns an empty queue of the writes of these caches' flows. The keys are list ids."""
+    """Returns an empty queue for the flow writes of these caches. `caches` is keyed by list id."""
     return _native.FlowQueue(FLOW_TYPES, dict(caches))

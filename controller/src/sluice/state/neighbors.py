@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tracks the neighbours on the router's links, as in the kernel's neighbour table.
 
-Depends on model and nexthops (for `Path`). A neighbour found in the switch at start counts as
-resolved until the kernel reports its state, so that a restart does not disturb forwarding.
+A neighbour found in the switch at start counts as resolved until the kernel reports its state. So a
+restart does not disturb forwarding. Depends on model and nexthops (for `Path`).
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class NeighborTable:
     def covers_neighbor(self, prefix: Prefix) -> bool:
         """Returns whether a neighbour lies within `prefix`.
 
-        This method must be fast, since it is called for every route. For most routes, the first
-        octets already show that no neighbour lies within the prefix.
+        This method must be fast, because it is called for every route. For most routes, the first
+        octets of the prefix already show that no neighbour lies within it.
         """
         size = len(prefix.address)
         octets = HEAD_OCTETS[size]
@@ -87,8 +87,8 @@ class NeighborTable:
                 del self._heads[head]
 
     def adopt(self, found: dict[Path, Mac], now: float) -> list[Path]:
-        """Adds neighbours found in the switch, with the state STALE until the kernel reports them.
-        Returns the neighbours that were not known before."""
+        """Adds the neighbours found in the switch that are not known yet, and returns these. They
+        have the state STALE until the kernel reports another."""
         added = []
         for path, mac in found.items():
             if path not in self._neighbors:
@@ -124,7 +124,8 @@ class NeighborTable:
     def apply(
         self, path: Path, mac: Mac | None, state: NeighborState, now: float
     ) -> tuple[Mac | None, Mac | None]:
-        """Applies a kernel neighbour event; returns the MAC address before and after."""
+        """Applies a neighbour event of the kernel. Returns the MAC address before and after the
+        event."""
         old = self._neighbors.get(path)
         before = None if old is None else old.mac
         after = mac if state & _VALID else None

@@ -7,8 +7,8 @@ neighbour's MAC address or of a link changes next hops and groups only, and no r
 entity is modified. A group loses a member whose link goes down or whose neighbour stops answering,
 and regains it later.
 
-A neighbour is silent from its failed resolution until it is resolved again. The states in between
-(the kernel retries, or drops the entry) change nothing, so that a group does not flap.
+A neighbour counts as silent from a failed resolution until it is resolved again. States between the
+two (the kernel retries, or drops the entry) change nothing, so that a group does not flap.
 
 Invariant: a group is never empty. If no member answers, the group keeps the members whose link is
 up, so that packets still trigger neighbour resolution. If no link is up, the group keeps all
@@ -113,7 +113,7 @@ class NexthopTable:
                 self._found_groups.setdefault(group, identifier)
 
     def found_neighbors(self) -> dict[Path, Mac]:
-        """Returns the gateways and hosts whose MAC address was found in the switch, with this
+        """Returns the gateways and hosts for which the switch held a MAC address, with that
         address."""
         return {
             path: mac
@@ -209,7 +209,8 @@ class NexthopTable:
         return state is not None and state.silent
 
     def set_silent(self, path: Path, silent: bool, changes: EntityChanges) -> None:
-        """Records whether the neighbour of a next hop is silent; rewrites the next hop's groups."""
+        """Records whether the neighbour of a next hop is silent. If this changes, writes the groups
+        of the next hop again."""
         state = self._nexthops.get(path)
         if state is not None and state.silent != silent:
             state.silent = silent
@@ -270,8 +271,8 @@ class NexthopTable:
         for member, mac in zip(members, macs, strict=True):
             self.acquire(member.path, mac, changes)
         states = tuple((self._nexthops[member.path], member.weight) for member in members)
-        # The switch may hold the group without its members that are down. Such a group is reused
-        # too, since a new group would move flows.
+        # The switch may hold this group without the members that are down. Then the group of the
+        # switch is reused, because a new group would move flows to other members.
         found = self._found_groups.pop(_group_of(states), None)
         if found is None:
             found = self._found_groups.pop(_group_of(self._active(states)), None)

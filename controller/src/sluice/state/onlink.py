@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Derives on-link routes: connected prefixes (glean) and host routes for neighbours.
 
-A connected prefix's packets go to the next hop (l3_if, None), which punts them so that the
+Packets to a connected prefix go to the next hop (l3_if, None), which punts them so that the
 neighbour is resolved. A resolved neighbour gets a host route to the next hop (l3_if, its address).
 
 Invariant: a host route exists only while the longest match without host routes is a connected route
-of the same interface. If a routing daemon's longer prefix leads elsewhere, a neighbour that merely
-answers ARP must not override that route.
+of the same interface. So a host that answers ARP on a link cannot attract traffic for an address
+that the routing daemon routes elsewhere.
 
 Each `refresh_*` yields the prefixes whose on-link target changed. The caller must exhaust the
 iterator. If ids run out, the iterator first yields the changes made so far, then raises
@@ -103,12 +103,14 @@ class OnLink:
                 self._nexthops.release(path, changes)
 
     def refresh_hosts(self, changes: EntityChanges) -> Iterator[RouteSlot]:
-        """Updates all host routes after a change of the less specific routes that cover them."""
+        """Updates all host routes after a change of a less specific prefix that covers some of
+        them."""
         for neighbor in self._neighbors:
             yield from self.refresh_host(neighbor.path, changes)
 
     def refresh_host(self, path: Path, changes: EntityChanges) -> Iterator[RouteSlot]:
-        """Updates a neighbour's host route after the neighbour or its covering routes changed."""
+        """Updates the host route of a neighbour after a change of the neighbour or of a prefix that
+        covers it."""
         interface = self._interfaces.by_l3_if.get(path.l3_if)
         if interface is None or path.address is None:
             return

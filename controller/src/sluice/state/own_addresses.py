@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tracks the addresses of this host's interfaces, and the local prefixes of each VRF.
+"""Tracks the addresses of this host's interfaces. Derives the local prefixes of each VRF: the
+destinations whose packets are delivered to the host.
 
 An address is valid in a VRF while an interface of the VRF has the address. Packets to a valid
 address are delivered to the host (`EntityKind.LOCAL_PREFIX`). Received packets must not have a
-valid address as source (`EntityKind.OWN_SOURCE`). IPv6 link-local addresses get neither entity.
-Packets to any of them are delivered to the host (`interfaces.ALWAYS_LOCAL`). As a source, such an
-address may belong to a host on another link. Depends on model and entities.
+valid address as source (`EntityKind.OWN_SOURCE`). IPv6 link-local addresses get no entity of either
+kind. Packets to any link-local address are delivered to the host anyway
+(`interfaces.ALWAYS_LOCAL`). And a link-local source that equals an own address may belong to a host
+on another link. Depends on model and entities.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ LOOPBACK6 = bytes(15) + b"\x01"
 
 
 class InterfaceAddresses:
-    """Holds the addresses of one kernel interface. They are valid in `vrf`. None: in no VRF."""
+    """Holds the addresses of one kernel interface. They are valid in VRF `vrf`, or in no VRF if it
+    is None."""
 
     __slots__ = ("addresses", "vrf")
 
@@ -40,8 +43,8 @@ class OwnAddresses:
         self._uses: dict[RouteSlot, int] = {}
 
     def of_interface(self, ifindex: int) -> InterfaceAddresses:
-        """Returns an interface's addresses. An unknown interface has none yet, and is in the
-        default VRF or the VRF of its network namespace."""
+        """Returns an interface's addresses. A new interface starts without addresses, in the
+        default VRF or in the VRF of its network namespace."""
         known = self.by_ifindex.get(ifindex)
         if known is None:
             known = self.by_ifindex[ifindex] = InterfaceAddresses(namespace_of(ifindex))
@@ -62,7 +65,7 @@ class OwnAddresses:
             self._release(interface.vrf, address, changes)
 
     def set_vrf(self, ifindex: int, vrf: int | None, changes: EntityChanges) -> None:
-        """Moves an interface's addresses to this VRF; None: to no VRF."""
+        """Makes an interface's addresses valid in another VRF, or in no VRF if `vrf` is None."""
         interface = self.of_interface(ifindex)
         if interface.vrf == vrf:
             return
@@ -94,11 +97,11 @@ class OwnAddresses:
 
 
 def local_slots(vrf: int, own: InterfaceAddress) -> list[RouteSlot]:
-    """Returns the local prefixes of an own address: the address and, for IPv4, the directed
-    broadcast address of its subnet (RFC 2644).
+    """Returns the local prefixes of one of the router's addresses: the address itself and, for
+    IPv4, the directed broadcast address of its subnet (RFC 2644).
 
-    Returns none for loopback addresses (never on a wire) and for IPv6 link-local addresses (covered
-    by `interfaces.ALWAYS_LOCAL`).
+    Returns nothing for loopback addresses, which must never be on a wire, and for IPv6 link-local
+    addresses, which `interfaces.ALWAYS_LOCAL` covers.
     """
     address, length = own
     if len(address) == 16:

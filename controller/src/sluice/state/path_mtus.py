@@ -7,9 +7,9 @@ A path MTU is the smallest of:
 - the MTUs of the interfaces through which the routes lead to the peer;
 - the MTU that an authentic ICMP error has reported for the bundle (RFC 1191, RFC 8201).
 
-Invariants: an ICMP error never raises a path MTU. It never lowers the MTU for packets inside of ESP
-below `MIN_INNER_MTU`. An error counts only for the bundle that carried the error. An error expires
-after the configured time (`limits.path_mtu_seconds`); then longer packets are tried again.
+Invariants: an ICMP error never raises a path MTU. It never lowers the MTU for packets inside ESP
+below `MIN_INNER_MTU`. It affects only the bundle that carried the error. It expires after the
+configured time (`limits.path_mtu_seconds`), and then longer packets are tried again.
 
 Pure; depends on model. The caller decides which errors are authentic (`path_mtu_errors`).
 """
@@ -46,10 +46,10 @@ class ReportedMtu(NamedTuple):
 
 
 class PathMtu(NamedTuple):
-    """Holds a path MTU in bytes of an IP packet, and what determines it.
+    """Holds a path MTU in bytes of an IP packet, and where it comes from.
 
-    An ICMP error (`reported`) or an interface (`l3_if`) determines the path MTU. If both fields are
-    None, the configuration determines it.
+    The path MTU comes from an ICMP error (`reported`) or from an interface (`l3_if`). If both
+    fields are None, it comes from the configuration.
     """
 
     mtu: int
@@ -92,8 +92,8 @@ class PathMtus:
     def report(self, bundle: int, peer: Peer, configured: int, reported: ReportedMtu) -> bool:
         """Records the MTU from an authentic error.
 
-        Returns whether the error lowers the path MTU or confirms an earlier error. Ignores any
-        other error.
+        Returns True if the error lowers the path MTU, or confirms the MTU that an earlier error
+        reported. Ignores any other error and returns False.
         """
         before = self.of(bundle, peer, configured)
         if reported.mtu > before.mtu or (reported.mtu == before.mtu and before.reported is None):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Resolves the next hops of a routing daemon's routes to their targets in the switch.
 
-A `PathSet` is the resolution of one distinct tuple of `NexthopSpec`s. All routes with this tuple
-share it. The target of a path set depends only on the specs and on the mapping of kernel
-interfaces. It does not depend on links or neighbours (`nexthops` follows them) or on the routes'
-VRF. `vrfs` has the VRFs of the path set's interfaces. The caller compares them with a route's VRF
-to decide whether the route may use the path set.
+A `PathSet` is the result of resolving one tuple of `NexthopSpec`s. All routes with an equal tuple
+share it. Its target depends only on the specs and on the mapping of kernel interfaces. The state of
+links and neighbours does not change the target, because `nexthops` changes its contents instead.
+The routes' VRF does not change it either. `vrfs` has the VRFs of the path set's interfaces. The
+caller compares them with a route's VRF to decide whether the route may use the path set.
 
 Next hops through interfaces that the switch does not have are left out. If a route has no other
 next hop, the router answers its packets with ICMP unreachable. Weights are scaled to fit the
@@ -57,7 +57,7 @@ LISTED_WEIGHTS = 8
 
 class _Inexact(NamedTuple):
     """Describes a group whose weights do not fit the switch: the wanted weights, the written
-    weights, and the largest relative error of a next hop's share."""
+    weights, and the largest relative error of a next hop's share of the flows."""
 
     error: float
     group: int
@@ -122,7 +122,7 @@ class PathSets:
             target, members = paths.target, paths.members
             try:
                 self._resolve(paths, changes)
-            except OutOfIdsError:  # not counted as a problem: only new routes are
+            except OutOfIdsError:  # only new routes count as problems
                 paths.members, paths.target, paths.vrfs = (), UNREACHABLE, frozenset()
             self._release_target(target, members, changes)
             if paths.target != target:
@@ -133,9 +133,10 @@ class PathSets:
         return iter(self._sets.values())
 
     def problems(self) -> dict[str, int]:
-        """Returns the number of path sets whose weights do not fit the switch's groups.
+        """Returns the number of path sets whose weights do not fit the switch's groups, as one
+        entry. Empty if all weights fit.
 
-        The key is a text that describes the group with the largest error. Empty if all weights fit.
+        The entry's key is a text that describes the group with the largest error.
         """
         if not self._inexact:
             return {}

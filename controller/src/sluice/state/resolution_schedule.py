@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules neighbour resolutions by the kernel: on demand, after a failure, or when an entry is
-stale.
+"""Schedules when the kernel is to resolve neighbours: on demand, again after a failure, and to
+confirm a stale entry.
 
-The kernel never forwards packets here. So it drops unused neighbour entries, and resolves no
-gateway by itself. After a failure, a gateway is resolved again with a back-off of 1, 2, 4, ... 30
-s. A stale neighbour is confirmed after 30 s, so that a neighbour that moved or died is detected.
-Pure; depends on model and nexthops (`Path`).
+The kernel forwards no packets in this router, because the switch does. So the kernel drops unused
+neighbour entries, and resolves no gateway by itself. After a failure, a gateway is resolved again
+with a back-off of 1, 2, 4, ... 30 s. A stale neighbour is confirmed after 30 s, to detect that a
+neighbour has moved or died. Pure; depends on model and nexthops (`Path`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class ResolutionSchedule:
         self._schedule(path, now)
 
     def changed(self, path: Path, state: NeighborState, gateway: bool, now: float) -> None:
-        """Applies a neighbour's new state in the kernel. `gateway`: routes use the neighbour as
-        next hop."""
+        """Schedules the next resolution of a neighbour after its state in the kernel changed.
+        `gateway`: routes use the neighbour as next hop."""
         if state in (NeighborState.FAILED, NeighborState.NONE):
             if gateway:
                 attempts = self._attempts.get(path, 0)

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds the routing daemon's routes and next-hop objects, and resolves them to path sets.
 
-A route or group may arrive before the object that it names (zebra sends groups in hash order). Such
-a route waits, unpublished, until its object is complete. A new session starts without objects: the
-number of an object may mean another object in the new session. Routes of the previous session keep
-their path sets, and are stale until the new session announces them. After the replay the caller
-deletes the routes for which `is_stale` is true.
+A route or group may arrive before the object that it names (zebra sends groups in hash order). Then
+the route waits, unpublished, until its object is complete. A new session starts without objects,
+because it may number them differently. Routes of the previous session keep their path sets, and are
+stale until the new session announces them. After the replay the caller deletes the routes for which
+`is_stale` is true.
 
-The prefixes are kept in a native table (`sluice._native.RouteTable`), which refers to an entry by
-number and counts its routes. `Fib` writes routes to this table in bulk: `entry_for` returns their
-entry. `drop_unused` must be called for entries that may have lost their last route.
+The prefixes are kept in a native table (`sluice._native.RouteTable`). The table refers to an entry
+by its number, and counts the entry's routes. `Fib` writes routes to this table in bulk, after it
+has got their entry from `entry_for`. `drop_unused` must be called for entries that may have lost
+their last route.
 
 The methods that apply an event return the routes whose path set or target changed, as
 `RouteChange`s. If a prefix has routes from several sources, the caller chooses among them. The
@@ -44,7 +45,8 @@ _DEEPEST_GROUP = 8
 
 
 class _Object:
-    """Holds a next-hop object. `definition` is None while only its number is known."""
+    """Holds a next-hop object. `definition` is None while a route or group names the object's
+    number but the object has not arrived."""
 
     __slots__ = ("definition", "entries", "id", "paths", "waiting")
 
@@ -68,10 +70,11 @@ RouteAttributes: TypeAlias = tuple[int, NexthopSpecs, int | None]
 
 
 class RibEntry:
-    """Holds the values that all routes of one session with equal attributes share.
+    """Holds the attributes that routes of one session have in common. Routes with equal attributes
+    share an entry.
 
-    The path set is the entry's own, or that of a next-hop object. A full table has a million routes
-    and some hundred entries.
+    The path set belongs to the entry, or to the next-hop object that the entry names. A full table
+    has a million routes and some hundred entries.
     """
 
     __slots__ = ("attributes", "number", "object", "own_paths", "rib", "session")
@@ -191,7 +194,7 @@ class Rib:
         """Adds or replaces a route of one of the VRFs. Returns the changed routes, the added one
         last.
 
-        Raises OutOfIdsError. In this case the old route stays.
+        Raises OutOfIdsError. Then an earlier route stays in force.
         """
         old: RibEntry | None = self.table.entry(slot)
         entry, resolved = self.entry_for(route.protocol, route.nexthops, route.nexthop_id, changes)
@@ -207,10 +210,11 @@ class Rib:
     def entry_for(
         self, protocol: int, nexthops: NexthopSpecs, nexthop_id: int | None, changes: EntityChanges
     ) -> tuple[RibEntry, Sequence[RouteChange]]:
-        """Returns this session's entry for routes with these attributes, and changed routes.
+        """Returns this session's entry for routes with these attributes, and the routes that this
+        call changed.
 
-        The changed routes no longer wait for the entry's object. If the entry gets no route, the
-        caller must pass it to `drop_unused`. Raises OutOfIdsError.
+        The changed routes had waited for the object that the entry names. If the caller adds no
+        route to the entry, it must pass the entry to `drop_unused`. Raises OutOfIdsError.
         """
         attributes = (protocol, nexthops, nexthop_id)
         entry = self._entries.get(attributes)
@@ -223,8 +227,8 @@ class Rib:
         return entry, ()
 
     def delete(self, slot: RouteSlot, changes: EntityChanges) -> Sequence[RouteChange]:
-        """Deletes a route; returns it if it existed. Unknown routes are ignored (zebra deletes
-        routes that it never sent)."""
+        """Deletes a route. Returns it if it existed. Ignores unknown routes, because zebra deletes
+        routes that it never sent."""
         entry: RibEntry | None = self.table.entry(slot)
         if entry is None:
             return ()
@@ -277,9 +281,9 @@ class Rib:
     def update_object(
         self, event: NexthopObjectUpdated, changes: EntityChanges
     ) -> Iterator[RouteChange]:
-        """Adds or replaces an object. Yields the routes that change at once.
+        """Adds or replaces an object. Yields the routes that change immediately.
 
-        The other routes of the object change later: the object is in `moved_objects`.
+        The object's other routes change later, by a walk: the object is added to `moved_objects`.
         """
         self.table.forget_texts()
         obj = self._objects.get(event.id) or self._new_object(event.id)
@@ -334,17 +338,17 @@ class Rib:
             if obj.paths is not None:
                 yield from self._resume_waiting(obj)
         elif obj.paths is None or obj.paths.target != old.target:
-            # This case is rare: zebra makes a new object for changed next hops. So a walk over all
-            # routes costs less than an index of each object's routes, which would have to be
-            # updated for every route.
+            # The routes change by a walk over all routes. An index of each object's routes would
+            # have to be updated for every route. The walk costs less, because zebra rarely changes
+            # an object: for changed next hops it makes a new one.
             self.moved_objects.add(obj)
             self.target_changes += 1
         if old is not None:
             self._paths.release(old, changes)
 
     def _resume_waiting(self, obj: _Object) -> Iterator[RouteChange]:
-        """Yields the routes that waited for an object. If there are many, they follow in slices,
-        like the routes of a moved object."""
+        """Yields the routes that waited for an object. If there are many, yields none, and adds the
+        object to `moved_objects` so that a walk publishes its routes in slices."""
         waiting, obj.waiting = obj.waiting, {}
         if len(waiting) > WAITING_AT_ONCE:
             self.moved_objects.add(obj)
@@ -356,8 +360,8 @@ class Rib:
                 yield RouteChange(slot, entry.paths)
 
     def _expand(self, obj: _Object) -> NexthopSpecs:
-        """Returns the next hops of an object. The next hops of a group have weights. Empty if no
-        next hop is known."""
+        """Returns the next hops of an object, with weights if it is a group. Empty if no next hop
+        is known."""
         weights: dict[tuple[bytes | None, int | None, NexthopKind], int] = {}
         self._collect(obj, 1, weights, 0)
         return tuple(
@@ -388,7 +392,7 @@ class Rib:
     # -- sessions
 
     def open_session(self) -> None:
-        """Starts a session: makes all routes stale and forgets all objects."""
+        """Starts a session: marks all routes as stale and forgets all objects."""
         self._session += 1
         self.table.forget_texts()
         self._entries = {}

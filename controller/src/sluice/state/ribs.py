@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the RIBs of all routing daemons, one for each network namespace.
+"""Combines the RIBs of all routing daemons. There is one daemon for each network namespace.
 
-Each daemon has its own sessions, next-hop objects and kernel tables.
-Depends on rib and namespaces.
+Each routing daemon has its own sessions, next-hop objects and kernel tables. Depends on rib and
+namespaces.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sluice.state.rib import Rib, RibEntry
 
 
 class Ribs:
-    """Combines the RIBs of all network namespaces into one view.
+    """Provides one view of the RIBs of all network namespaces.
 
     `namespaces` maps routing tables to namespaces. All other tables belong to the daemon of
     `OWN_NAMESPACE`.
@@ -27,7 +27,7 @@ class Ribs:
         self._by_table = {table: ribs[namespace] for table, namespace in namespaces.items()}
 
     def of_table(self, table: int) -> Rib:
-        """Returns the RIB that has a routing table."""
+        """Returns the RIB to which a routing table belongs."""
         return self._by_table.get(table, self._default)
 
     def get(self, key: RouteKey) -> RibEntry | None:
@@ -51,7 +51,8 @@ class Ribs:
     def waiting_objects(self) -> dict[int, int]:
         """Returns the missing objects, like `Rib.waiting_objects`.
 
-        Different daemons may use the same object number. Then their counts are added up.
+        Different daemons may use the same object number. Then the counts of waiting routes are
+        added up.
         """
         waiting: dict[int, int] = {}
         for rib in self._ribs.values():

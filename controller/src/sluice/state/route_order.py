@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Walks over the router's prefixes in order and in bounded slices, while prefixes change.
+"""Walks over the router's prefixes in order and in slices of bounded size. Prefixes may change
+during a walk.
 
 Sorting or copying a million routes would block the event loop, and routes may change during a walk.
-So the native table (`sluice._native.RouteTable`) keeps prefixes in order, and a walk continues
-after the last prefix that it returned. A prefix that exists throughout a walk is visited exactly
-once. A prefix that is added or deleted during the walk is visited at most once. The order is by
-VRF, IPv4 before IPv6, then address and length.
+So the native table (`sluice._native.RouteTable`) keeps prefixes in order. A walk continues after
+the last prefix that it returned. A walk visits a prefix exactly once if the prefix exists
+throughout the walk. It visits a prefix at most once if the prefix is added or deleted meanwhile.
+The order is by VRF, IPv4 before IPv6, then address and length.
 
 Depends on entities and the native table.
 """
@@ -28,7 +29,8 @@ def new_table() -> RouteTable:
 
 
 class RouteOrder:
-    """Walks over all prefixes that have a route of the routing daemon or are on-link."""
+    """Walks over all prefixes that have a route of the routing daemon, are connected, or are host
+    routes of neighbours."""
 
     def __init__(self, table: RouteTable) -> None:
         self._table = table

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans how `sluice up` takes over a router's interfaces, or names every reason not to.
+"""Plans how `sluice up` takes over a router's interfaces, or names all reasons not to take them
+over.
 
-The switch forwards only what the kernel would forward in the same way. So a host is refused if its
-kernel treats forwarded packets in a way that the switch does not know: policy routing, firewall
-rules in the path of forwarded packets, IPsec policies, strict reverse-path filtering. Otherwise the
-switch would silently pass what the kernel drops, or send in clear what the kernel encrypts.
+The switch must forward only packets that the kernel would forward in the same way. So a takeover is
+refused if the kernel applies a feature to forwarded packets that the switch lacks: policy routing,
+firewall rules for forwarded packets, IPsec policies, strict reverse-path filtering. Otherwise the
+switch would silently pass packets that the kernel drops, or send in clear what the kernel encrypts.
 
-An interface of the plan forwards a family only if the kernel does so on this interface.
+The switch forwards a family (IPv4 or IPv6) on an interface only if the kernel does so there.
 
 Pure. Depends on model and survey_model.
 """
@@ -79,7 +80,7 @@ def plan(survey: HostSurvey, names: Sequence[str]) -> RouterPlan:
         vlans = [one for one in _above(card, survey) if one.kind == "vlan"]
         for link in (card, *vlans):
             reasons = _interface_reasons(link)
-            if link.kind == "vlan":  # those of the card are above
+            if link.kind == "vlan":  # `_reasons` has checked the card's
                 reasons += _use_reasons(link, survey)
             problems += [f"{link.name}: {reason}" for reason in reasons]
             interfaces.append(_interface(link, port, survey))
@@ -102,7 +103,7 @@ def plan(survey: HostSurvey, names: Sequence[str]) -> RouterPlan:
 
 
 def _above(link: HostLink, survey: HostSurvey) -> list[HostLink]:
-    """Returns the devices on an interface."""
+    """Returns the devices whose lower device is this interface, such as VLANs."""
     return [one for one in survey.links if one.lower == link.index]
 
 
@@ -134,7 +135,7 @@ def _reasons(card: HostLink, survey: HostSurvey) -> list[str]:
 
 
 def _use_reasons(link: HostLink, survey: HostSurvey) -> list[str]:
-    """Returns which other use of an interface the switch would pass by."""
+    """Returns the other uses of an interface that the switch would bypass."""
     reasons = []
     if link.master is not None:
         master = next((one for one in survey.links if one.index == link.master), None)
@@ -163,7 +164,7 @@ def _interface_reasons(link: HostLink) -> list[str]:
 
 
 def _host_reasons(survey: HostSurvey, interfaces: Iterable[PlannedInterface]) -> list[str]:
-    """Returns why the switch would forward otherwise than the kernel does."""
+    """Returns the features of the kernel that would make it forward differently from the switch."""
     planned = list(interfaces)
     reasons = [
         f"{rule}: the switch would not apply this rule of policy routing; delete it"

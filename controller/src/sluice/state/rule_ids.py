@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Assigns numbers to rules. A rule's number is unique over all lists, and the index of its
-counters.
+"""Assigns numbers to rules. A rule's number is unique over all lists. It is also the index of the
+rule's counters.
 
-A rule that a commit does not change keeps its number, and so its counters, also across a restart. A
-rule is identified by its list and its fingerprint. Numbers are reused as late as possible. Pure;
-only `commit` changes the numbers, `plan` does not.
+A rule that a commit does not change keeps its number, and so its counters. This also holds over a
+restart. A rule is identified by its list and its fingerprint. Numbers are reused as late as
+possible. Pure. `plan` only computes numbers, and `commit` puts them in force.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class TooManyRulesError(Exception):
 class RuleIdPlan:
     """Holds planned numbers for the rules of some lists.
 
-    `fresh` numbers, by list, go to rules without a number. The counters of these numbers may hold
-    counts of an earlier rule. `released` numbers belong to rules that are no longer in the lists.
-    `listed` has the rules of each list. `reused` counts the fresh numbers that were issued before,
-    `new` counts those that were not.
+    `fresh` has the numbers for rules without a number, by list. The counters of these numbers may
+    hold counts of an earlier rule. `released` has the numbers of rules that are no longer in the
+    lists. `listed` has the rules of each list. `reused` counts the fresh numbers that were issued
+    before, and `new` counts those that were not.
     """
 
     ids: dict[Hashable, dict[str, int] | EditedNumbers]
@@ -69,9 +69,11 @@ class RuleIds:
         self._free = deque(sorted(set(range(1, min(self._next, self.maximum + 1))) - used))
 
     def keep(self, name: Hashable, listed: Sequence[str]) -> None:
-        """Tells the order of a list's rules, all of which have numbers that were restored.
+        """Sets the order of a list's rules after `remember`. All these rules must have restored
+        numbers.
 
-        Plans for this list then take less time. `listed` lacks the `last` rules of `plan`.
+        This makes plans for this list faster. `listed` must not contain the rules that `plan` gets
+        as `last`.
         """
         self._listed[name] = tuple(listed)
 
@@ -80,8 +82,8 @@ class RuleIds:
     ) -> RuleIdPlan:
         """Plans numbers for the rules of these lists. Raises TooManyRulesError.
 
-        `last` are further rules at the end of each list. A plan does not reuse the numbers that it
-        releases.
+        `last` has further rules that end each list. Numbers that a plan releases are not reused in
+        the same plan.
         """
         supply = _Supply(self._next, self.maximum, self._free)
         fresh: dict[Hashable, list[int]] = {name: [] for name in wanted}
@@ -93,13 +95,15 @@ class RuleIds:
             before = self._listed.get(name, ())
             numbers: dict[str, int] = {}
             part = None
-            # Otherwise the numbers were restored, or the list has equal rules.
+            # If the lengths differ, the order is not known (restored numbers), or the list has
+            # equal rules.
             if len(before) + len(last) == len(known):
                 part = changed_part(listed, before)
-            # `commit` takes long if it has to edit many numbers.
+            # A large edit is replaced as a whole, because editing many numbers in `commit` takes
+            # longer.
             if part is None or not part.is_within(SMALL_EDIT):
                 old, new, ids[name] = list(known), (*listed, *last), numbers
-            else:  # the items at both ends keep their numbers
+            else:  # only the rules in the changed part get other numbers
                 old, new = [*before[part.start : part.end_before]], listed[part.start : part.end]
                 ids[name] = EditedNumbers(known, frozenset(old), numbers)
             for one in new:
@@ -126,7 +130,7 @@ class RuleIds:
         self._next += plan.new
         if plan.reused:
             self._free = deque(islice(self._free, plan.reused, None))
-        # If the pipeline had more counters before, restored numbers may exceed this maximum.
+        # Restored numbers may exceed the maximum, if an earlier pipeline had more counters.
         if max(plan.released, default=0) > self.maximum:
             self._free.extend(number for number in plan.released if number <= self.maximum)
         else:
@@ -134,9 +138,10 @@ class RuleIds:
 
 
 class EditedNumbers(Mapping[str, int]):
-    """Shows the numbers of a list without those of the rules `removed`, and with those of `added`.
+    """Provides a view of a list's numbers without the rules `removed`, and with the numbers
+    `added`.
 
-    So an edit of a long list copies nothing.
+    An edit of a long list thus needs no copy of all numbers.
     """
 
     def __init__(
@@ -162,9 +167,9 @@ class EditedNumbers(Mapping[str, int]):
         return len(self._known) - sum(map(self._known.__contains__, changed)) + len(self._added)
 
     def applied(self) -> dict[str, int]:
-        """Changes the known numbers in place and returns them.
+        """Applies the edit to the known numbers in place, and returns them.
 
-        This view stays as it is until the known numbers change again.
+        This view shows the same numbers as before until the known numbers change again.
         """
         for one in self._removed:
             self._known.pop(one, None)
@@ -175,7 +180,7 @@ class EditedNumbers(Mapping[str, int]):
 class _Supply:
     """Issues numbers: first those from `start` to `maximum`, then the numbers in `free`, in order.
 
-    `new` and `reused` count the numbers of both kinds that were issued.
+    `new` counts the numbers issued from the range, and `reused` those from `free`.
     """
 
     def __init__(self, start: int, maximum: int, free: Iterable[int]) -> None:

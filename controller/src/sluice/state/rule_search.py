@@ -6,9 +6,9 @@
 no ports and, in IPv6, no protocol. The rule that matches the first fragment of a datagram also
 decides on the datagram's later fragments.
 
-`RuleIndex` gives the same answers, in a time that hardly grows with the length of the list. It is a
-decision tree in native code (`sluice._native.RuleTree`), whose memory grows linearly with the
-number of rules. Depends on policy.model, common_ends and `sluice._native`.
+`RuleIndex` gives the same answers as the plain search, in a time that hardly grows with the length
+of the list. It is a decision tree in native code (`sluice._native.RuleTree`). The tree's memory
+grows linearly with the number of rules. Depends on policy.model, common_ends and `sluice._native`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from sluice.state.common_ends import ChangedPart, changed_part
 
 
 class FragmentMatch(NamedTuple):
-    """Holds the result for a later fragment: the position of the matching rule, or None if no rule
-    matches."""
+    """Holds the result of a search for a later fragment: the position of the matching rule, or None
+    if no rule matches."""
 
     at: int | None
 
@@ -57,10 +57,10 @@ def first_match(rules: Sequence[Rule], packet: Selectors) -> int | None:
 
 
 def could_match(rule: Rule, later: Selectors) -> bool:
-    """Returns whether `rule` may match the datagram of a later fragment.
+    """Returns whether `rule` may match the datagram to which a later fragment belongs.
 
-    The ports, ICMP type and mobility type of the datagram, and in IPv6 its protocol, may have any
-    value.
+    The fragment does not show the datagram's ports, ICMP type and mobility type, and in IPv6 not
+    its protocol. These may have any value.
     """
     return (
         _in_ranges(rule.source, later.source)
@@ -73,8 +73,8 @@ def could_match(rule: Rule, later: Selectors) -> bool:
 def first_match_of_fragment(
     rules: Sequence[Rule], later: Selectors, first: Selectors | None
 ) -> FragmentMatch | None:
-    """Returns the rule for a later fragment, given its own selectors and those of the first
-    fragment.
+    """Returns the rule for a later fragment, given its own selectors (`later`) and those of the
+    first fragment (`first`).
 
     Without the first fragment, returns None unless all rules that could match have the same effect.
     """
@@ -103,8 +103,8 @@ NOTHING_MATCHES: Effect = (2, None)
 
 
 def is_restricting(rule: Rule) -> bool:
-    """Returns whether packets of `rule` may not pass in clear: it protects or discards them, and is
-    no default of the kernel."""
+    """Returns whether `rule` forbids to send its packets in clear: it protects or discards them,
+    and is no default of the kernel."""
     return rule.action is not Action.BYPASS and not rule.is_default
 
 
@@ -133,8 +133,8 @@ def _accepts_protocol(protocols: Protocols, value: int | None) -> bool:
 class RuleIndex:
     """Indexes one list of rules. Immutable.
 
-    The index of a list that differs little from the list `before` shares most of its memory with
-    the index of that list, and takes little time. `part` is the part of `rules` that differs from
+    If the list differs little from the list of the index `before`, the new index shares most of the
+    earlier index's memory and is built quickly. `part` is the part of `rules` that differs from
     that list, if the caller knows it.
     """
 
@@ -167,7 +167,8 @@ class RuleIndex:
         return self._tree.first_match(*packet)
 
     def first_match_of(self, packet: FirstPacket) -> int | None:
-        """Returns the same for a first packet, without making its selectors."""
+        """Returns the position of the first rule that matches a first packet, like `first_match`.
+        Does not make the packet's selectors in Python."""
         return self._tree.first_match_of(packet)
 
     def first_match_of_fragment(

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles the first rules of an ordered list, or all of them, into entries of the switch's rule
-tables.
+"""Compiles the first rules of an ordered list into entries of the switch's rule tables. If all
+rules fit, compiles all.
 
 The switch looks up a rule table only for whole packets whose headers it has parsed. The first entry
 that matches decides. Invariant: for each such packet, this entry gives the verdict that
 `PolicyList.search` gives, or leaves the packet to the CPU. A packet without an entry goes to the
 CPU too.
 
-An entry that leaves packets to the CPU may match more packets than its rule. Any other entry
-matches none that the rule does not match. So a rule whose packets the entries cannot describe
-exactly is left to the CPU.
+An entry with a verdict matches no packet that its rule does not match. An entry that leaves packets
+to the CPU may match more packets than its rule. So if entries cannot describe a rule's packets
+exactly, these packets are left to the CPU.
 
 The ordered search (`rule_search`) is the specification. Pure: no I/O, no clock. Depends on
 policy.model, entities and spd.
@@ -44,8 +44,9 @@ _FAMILIES = ((0, _IPV4), (1, _IPV6))
 _WITH_NUMBERS = tuple(sorted(PORT_PROTOCOLS | ICMP_PROTOCOLS | MOBILITY_PROTOCOLS))
 _ALL_NUMBERS = 0, 0xFFFF
 _ANY_NUMBER = (None,)
-# The ICMP errors whose quote decides (`is_icmp_error` in wire/selectors.py), as ranges of
-# type << 8 | code. Either protocol may occur in either family.
+# ICMP errors, as ranges of type << 8 | code. The controller decides on such a packet by the packet
+# that it quotes (`is_icmp_error` in wire/selectors.py). Each family of addresses may carry either
+# ICMP protocol.
 _ICMP_ERRORS = ((ICMP, (0x0300, 0x03FF)), (ICMP, (0x0B00, 0x0CFF)), (ICMPV6, (0x0100, 0x04FF)))
 
 RuleValue: TypeAlias = RuleVerdict | Presence
@@ -54,7 +55,7 @@ _Range: TypeAlias = tuple[int, int]
 _Prefixes: TypeAlias = tuple[Prefix | None, ...]
 # Protocol, source port and destination port of an entry.
 _Transport: TypeAlias = tuple[int | None, _Range | None, _Range | None]
-# Address size, matches and value of entries.
+# Address size, matches and value of a group of entries.
 _Group: TypeAlias = tuple[int, list[RuleMatch], RuleValue]
 
 _ANY_PREFIXES: tuple[_Prefixes, _Prefixes] = ((None,), (None,))
@@ -69,10 +70,11 @@ class Room(NamedTuple):
 
 
 class CompiledList(NamedTuple):
-    """Holds the entries of one list, in the list's order: the first one that matches decides.
+    """Holds the entries of one list, in the list's order: the first entry that matches decides.
 
-    - `rules`: the entries cover this many rules, from the first.
-    - `is_complete`: the entries cover all rules and the final discard. So every packet finds one.
+    - `rules`: the entries cover this number of rules, from the start of the list.
+    - `is_complete`: the entries cover all rules and the final discard. So every packet finds an
+      entry.
     - `used`: number of entries for each family.
     """
 
@@ -83,12 +85,12 @@ class CompiledList(NamedTuple):
 
 
 def compile_list(state: PolicyList, room: Room, *, asks_final: bool = False) -> CompiledList:
-    """Compiles as many of a list's first rules as have entries that fit into `room`.
+    """Compiles the first rules of a list, as many as fit into `room`.
 
-    The compilation stops before the first of the kernel's defaults. An ICMP error that only a
-    default matches is decided by its quote (policy/decisions.py). If all rules fit, entries for the
-    final discard follow, for each family in which they fit. `asks_final` leaves all packets of the
-    final discard to the CPU.
+    The compilation stops before the first of the kernel's defaults, because an ICMP error that
+    matches no earlier rule is decided by its quote (policy/decisions.py). If all rules fit, entries
+    for the final discard follow, for each family in which they fit. With `asks_final`, these
+    entries leave the packets to the CPU.
     """
     entries = _Entries(room)
     expansions = _Expansions()
@@ -110,7 +112,8 @@ def compile_list(state: PolicyList, room: Room, *, asks_final: bool = False) -> 
 
 
 def entries_of(compiled: CompiledList, rule_set: int) -> dict[RuleEntry, RuleValue]:
-    """Returns the entries of the rule tables for one rule set. Priorities go down to 1."""
+    """Returns the entries of the rule tables for one rule set. The last entry has the priority
+    1."""
     first = len(compiled.entries)
     return {
         RuleEntry(rule_set, first - at, match): value
@@ -119,7 +122,7 @@ def entries_of(compiled: CompiledList, rule_set: int) -> dict[RuleEntry, RuleVal
 
 
 class _Entries:
-    """Holds the entries of one list by their match, in the list's order."""
+    """Holds the entries of one list, keyed by match, in the list's order."""
 
     __slots__ = ("_room", "used", "values")
 
@@ -131,7 +134,8 @@ class _Entries:
     def add(self, wanted: Sequence[_Group]) -> bool:
         """Adds all of these entries and returns True, or adds none if they do not fit.
 
-        An entry with the match of an earlier entry never decides, and is left out.
+        Leaves out an entry whose match equals that of an earlier entry, because the earlier one
+        decides.
         """
         values = self.values
         number, used = len(values), self.used.copy()
@@ -150,25 +154,26 @@ class _Entries:
     def add_final(self, size: int, final: RuleValue) -> bool:
         """Adds the entries of the final discard for one family. Returns whether they fit.
 
-        The CPU reads the quotes of the ICMP errors that no rule matches.
+        ICMP errors that no rule matches are left to the CPU, which reads the packet that they
+        quote.
         """
         rest = RuleMatch(size)
         if rest in self.values:
-            return True  # no packet reaches the final discard
+            return True  # an earlier entry matches all packets of the family
         errors = [
             RuleMatch(size, protocol=protocol, destination_port=types)
             for protocol, types in _ICMP_ERRORS
         ]
         if final == LEAVE_TO_CPU:
-            errors = []  # the last entry leaves them to the CPU
+            errors = []  # `rest` leaves them to the CPU
         return self.add([(size, errors, LEAVE_TO_CPU), (size, [rest], final)])
 
 
 class _Expansions:
     """Expands the rules of one list to entries.
 
-    Remembers the prefixes of selectors with several ranges, which many rules may share. The
-    expansion of any other selector takes less time than a lookup.
+    Caches the prefixes of selectors with several ranges, because many rules may share them. Any
+    other selector is expanded again, which is faster than a lookup.
     """
 
     __slots__ = ("_prefixes",)
@@ -230,9 +235,10 @@ class _Expansions:
 
 
 def _only_prefix(selector: tuple[AddressRange, ...]) -> tuple[_Prefixes, _Prefixes] | None:
-    """Returns the same as `_prefixes` for both families if the addresses are those of one prefix.
+    """Returns the results of `_prefixes` for both families, if the addresses are those of one
+    prefix.
 
-    Most rules have such a selector. Returns None for other selectors.
+    Most rules have such a selector. Returns None if the addresses are not one prefix.
     """
     if len(selector) != 1:
         return None
@@ -247,8 +253,7 @@ def _only_prefix(selector: tuple[AddressRange, ...]) -> tuple[_Prefixes, _Prefix
 
 
 def _union(selector: tuple[AddressRange, ...], size: int) -> list[_Range]:
-    """Returns the addresses of one family as ranges (first, one past the last) that do not
-    overlap."""
+    """Returns the addresses of one family as disjoint ranges (first, one past the last)."""
     ranges = [
         (int.from_bytes(low, "big"), int.from_bytes(high, "big") + 1)
         for low, high in selector
@@ -258,7 +263,8 @@ def _union(selector: tuple[AddressRange, ...], size: int) -> list[_Range]:
 
 
 def _prefixes(selector: tuple[AddressRange, ...], size: int) -> _Prefixes:
-    """Returns the fewest prefixes that have exactly these addresses. None has all addresses."""
+    """Returns the fewest prefixes that contain exactly these addresses. A prefix None contains all
+    addresses."""
     prefixes: list[Prefix | None] = []
     bits = size * 8
     for low, end in _union(selector, size):
@@ -274,7 +280,8 @@ def _prefixes(selector: tuple[AddressRange, ...], size: int) -> _Prefixes:
 
 
 def _wider_prefixes(selector: tuple[AddressRange, ...] | None, size: int) -> _Prefixes:
-    """Returns the smallest prefix around each range of addresses. None has all addresses."""
+    """Returns the smallest prefix around each range of addresses. A prefix None contains all
+    addresses."""
     if selector is None:
         return (None,)
     wider: list[Prefix | None] = []
@@ -287,8 +294,8 @@ def _wider_prefixes(selector: tuple[AddressRange, ...] | None, size: int) -> _Pr
 def _transports(rule: Rule) -> tuple[_Transport, ...] | None:
     """Returns the protocols and ports that a rule accepts.
 
-    Returns None if the rule accepts all protocols except those with ports, or except those with
-    types. No entry can exclude protocols.
+    Returns None if the rule accepts all protocols without ports, or all without types. Entries
+    cannot express these, because they cannot exclude protocols.
     """
     protocols = rule.protocol
     if protocols is OPAQUE:
@@ -301,7 +308,8 @@ def _transports(rule: Rule) -> tuple[_Transport, ...] | None:
     transports: list[_Transport] = []
     for protocol in protocols if len(protocols) == 1 else dict.fromkeys(protocols):
         has_ports = protocol in PORT_PROTOCOLS
-        # No protocol has more than one of the numbers that the key's destination port holds.
+        # The key has one field for destination port, ICMP type and mobility type. No protocol has
+        # two of them.
         transports += [
             (protocol, from_port, to_port or icmp or mobility_type)
             for from_port in _ranges(rule.source_port, has_ports)
@@ -313,7 +321,7 @@ def _transports(rule: Rule) -> tuple[_Transport, ...] | None:
 
 
 def _ranges(selector: Numbers, are_present: bool) -> Sequence[_Range | None]:
-    """Returns the ranges that a selector of ports or types accepts. None is any value.
+    """Returns the ranges that a selector of ports or types accepts. A range None accepts any value.
 
     `are_present`: packets of the protocol have such numbers.
     """
@@ -333,7 +341,7 @@ def _ranges(selector: Numbers, are_present: bool) -> Sequence[_Range | None]:
 
 
 def _merged(ranges: Sequence[_Range]) -> list[_Range]:
-    """Returns the union of ranges (first, one past the last) as ranges that do not overlap."""
+    """Returns the union of ranges (first, one past the last) as disjoint ranges."""
     if len(ranges) == 1:
         return [*ranges]
     union: list[_Range] = []

@@ -27,8 +27,8 @@ ExclusiveResource: TypeAlias = tuple[object, ...]
 class EngineState:
     """Holds the state of one engine.
 
-    `reachable` is None while this is unknown. `idle_since` is for SAs that are no longer wanted: it
-    maps each one to the time since which the switch has not referred to it.
+    `reachable` is None until the engine was tried. `idle_since` is for SAs that are no longer
+    wanted: it maps each SA's key to the time since which no entry of the switch refers to the SA.
     """
 
     reachable: bool | None = None
@@ -37,7 +37,7 @@ class EngineState:
     idle_since: dict[HeldKey, float] = field(default_factory=dict)
 
     def replace(self, held: Iterable[HeldSa]) -> None:
-        """Replaces all recorded SAs by the SAs that the engine reports."""
+        """Replaces the recorded SAs with the SAs that the engine reports."""
         self.held = {one.key: one for one in held}
         self.by_settings = {one.settings: one for one in self.held.values()}
         self.idle_since = {key: at for key, at in self.idle_since.items() if key in self.held}
@@ -53,8 +53,8 @@ class EngineState:
         self.idle_since.pop(held.key, None)
 
     def resources_in_use(self) -> set[ExclusiveResource]:
-        """Returns the exclusive resources of all held SAs. The engine refuses a new SA that needs
-        one of these resources."""
+        """Returns the exclusive resources of all held SAs. The engine refuses any new SA that needs
+        one of them."""
         return {
             resource
             for one in self.held.values()
@@ -81,8 +81,8 @@ def exclusive_resources(settings: SaSettings, *, held: bool) -> Iterator[Exclusi
     """Yields the resources that an engine gives to only one SA: a key that encrypts, or an SPI in a
     VRF.
 
-    A held outbound SA excludes every new SA with its key. A held inbound SA excludes new outbound
-    SAs with its key.
+    A held outbound SA excludes every new SA with the same key. A held inbound SA excludes a new
+    outbound SA with the same key.
     """
     is_outbound = settings.direction is Direction.OUTBOUND
     if not is_outbound:

@@ -2,26 +2,26 @@
 """Tracks wanted and held security associations (SAs), and plans commands for the engines.
 
 The plan is level-triggered: it follows from the known state alone, not from events. `commands`
-returns the commands that the engines need now, and `desired` the entities that the switch must hold
-now. After an interruption the next pass continues. In every intermediate state, packets that cannot
-be protected are dropped:
+returns the commands that the engines need now. `desired` returns the entities that the switch must
+hold now. After an interruption, the next pass computes the rest. In every intermediate state,
+packets that cannot be protected are dropped. These rules hold:
 
 - Order: an SA is in the switch only while its engine is known to hold the SA. The engine keeps the
   SA for `DRAIN` seconds after the SA has left the switch. An outbound SA replaces its predecessor
   with one write.
-- A bundle sends with one outbound SA. These criteria select the SA, in this order: the SA's
-  successor is not held yet; the peer knows the SA; the bundle prefers the SA's engine; the SA is
+- A bundle sends with one outbound SA, which is chosen by these criteria in this order: no engine
+  holds the SA's successor yet; the peer knows the SA; the bundle prefers the SA's engine; the SA is
   the newest.
-- Nonces: a key that has encrypted on one engine is used again on that engine only. If that engine
-  is gone, the SA waits and reports that a rekey is needed.
+- Nonces: a key that has encrypted on one engine is never used on another engine. If that engine is
+  gone, the SA waits and reports that a rekey is needed.
 - An inbound SA moves to another engine only when its engine no longer works. On the new engine, it
   gets a new anti-replay window.
 - While an engine is unreachable, its SAs stay in the switch, and the switch drops their packets as
   NO_ENGINE.
 - An SA that has reached a limit of bytes, packets or sequence numbers stays expired
-  (`KeyUse.is_expired`), also across restarts. The limit of time is measured by the uptime within
-  one boot, and by the wall clock across boots. The wall clock may be wrong, so an expiry by time is
-  never recorded.
+  (`KeyUse.is_expired`), also across restarts.
+- A limit of time is measured by the uptime within one boot, and by the wall clock across boots. The
+  wall clock may be wrong, so an expiry by time is never recorded.
 
 Pure; depends on sa_model and entities.
 """
@@ -80,7 +80,7 @@ class BundleSpec(NamedTuple):
 
 
 class Clocks(NamedTuple):
-    """Holds one moment, as shown by the machine's clocks.
+    """Holds the readings of the machine's clocks at one moment.
 
     `wall` is the wall clock in seconds, which may be set at any time. `uptime` (CLOCK_BOOTTIME) is
     the time in seconds since the boot that `boot` identifies. It cannot be set.
@@ -91,9 +91,9 @@ class Clocks(NamedTuple):
     uptime: float = 0.0
 
     def age(self, since: Clocks) -> float | None:
-        """Returns the seconds since an earlier moment, or None if that is unknown.
+        """Returns the seconds since an earlier moment, or None if they are unknown.
 
-        Within one boot the uptime is used, otherwise the wall clock. The age is unknown if the wall
+        Uses the uptime within one boot, otherwise the wall clock. The result is unknown if the wall
         clock shows a time before the earlier moment.
         """
         if self.boot and self.boot == since.boot:
@@ -102,8 +102,8 @@ class Clocks(NamedTuple):
 
 
 class KeyUse(NamedTuple):
-    """Holds the use of a key: the engine that received it, since when, and whether its SA has
-    expired."""
+    """Holds the use of a key: the engine that received the key, the time of this, and whether the
+    key's SA has expired."""
 
     engine: int
     since: Clocks
@@ -113,10 +113,11 @@ class KeyUse(NamedTuple):
 class LifetimeReview(NamedTuple):
     """Holds the SAs whose lifetime has changed since the last review.
 
-    - `used_up`: SAs that have reached a limit that an engine counts. The caller must record them on
-      disk.
+    - `used_up`: SAs that have reached a limit that an engine counts. The caller must record their
+      expiry on disk.
     - `outlived`: SAs that have reached their limit of time.
-    - `restored`: SAs that no longer count as expired. The wall clock was wrong and has been set.
+    - `restored`: SAs that counted as expired by time but do not any more, because the wall clock
+      was wrong and has been set.
     """
 
     used_up: list[SecurityAssociation]
@@ -188,9 +189,9 @@ class _Tracked:
 class SaTable:
     """Holds all SAs.
 
-    `engines` are the engines to which the router gives SAs. `uses` is the record of keys by
-    fingerprint, which the caller keeps. `path_mtu` returns the path MTU, in bytes, of a bundle
-    whose outbound SA has these settings. `clocks` reads the clocks.
+    `engines` are the engines to which the router gives SAs. `uses` is the caller's record of key
+    uses, by fingerprint. `path_mtu` returns the path MTU, in bytes, for a bundle whose outbound SA
+    has the given settings. `clocks` reads the clocks.
     """
 
     def __init__(
@@ -214,7 +215,7 @@ class SaTable:
     # -- wanted and known SAs
 
     def set_wanted(self, sas: Sequence[SecurityAssociation]) -> None:
-        """Replaces the wanted SAs of all origins. SAs that stay keep their known state."""
+        """Replaces all wanted SAs. An SA that was wanted before keeps its known state."""
         before, self._tracked = self._tracked, {}
         for sa in sas:
             known = before.get(identity(sa))
@@ -243,7 +244,7 @@ class SaTable:
         self._assign_engines()
 
     def engine_unreachable(self, engine: int) -> None:
-        """Records that an engine is unreachable, which makes the engine's SAs unknown."""
+        """Records that an engine is unreachable. Forgets the SAs that it held."""
         known = self._engines[engine]
         known.reachable = False
         known.replace(())
@@ -262,8 +263,8 @@ class SaTable:
             tracked.held, tracked.refusal = held, None
 
     def refused(self, sa: SecurityAssociation, why: str, now: float) -> None:
-        """Records that an SA was refused, by its engine or because of its keys. `commands` requests
-        the SA again later."""
+        """Records that an SA was refused, by its engine or because of its keys. After `RETRY`
+        seconds `commands` requests the SA again."""
         tracked = self._tracked.get(identity(sa))
         if tracked is not None:
             tracked.refusal, tracked.retry_at = why, now + RETRY
@@ -278,7 +279,7 @@ class SaTable:
     # -- assignment to engines, and lifetimes
 
     def _assign_engines(self) -> None:
-        """Assigns each SA to an engine, and looks for the SA among those that the engine holds."""
+        """Assigns each SA to an engine, and finds the SA among those that this engine holds."""
         for tracked in self._tracked.values():
             tracked.engine = self._choose_engine(tracked)
             tracked.held = self._held_by(tracked.sa.settings, tracked.engine)
@@ -489,8 +490,8 @@ class SaTable:
     def commands(self, engine: int, installed: EntitiesByKind | None, now: float) -> list[Command]:
         """Returns the commands that an engine needs now, at most `MAX_COMMANDS`.
 
-        `installed` has the switch's entities. If they are unknown (None), an SA may be deleted
-        although the switch may still refer to the SA.
+        `installed` has the switch's entities. None: they are unknown. Then an SA may be deleted
+        while an entry of the switch still refers to it.
         """
         known = self._engines[engine]
         placed = [one for one in self._tracked.values() if one.engine == engine]
@@ -511,10 +512,10 @@ class SaTable:
         return found[:MAX_COMMANDS]
 
     def _resources_in_use(self, engine: int) -> set[ExclusiveResource]:
-        """Returns the resources that are not free for a new SA of an engine.
+        """Returns the exclusive resources that a new SA of an engine cannot have.
 
-        These are the SPIs in use on the engine, and the keys in use on any engine. A key in both
-        directions would repeat nonces on the wire.
+        These are the SPIs in use on this engine, and the keys in use on any engine. A key must not
+        be used in both directions, because both ends would then send with the same nonces.
         """
         found = self._engines[engine].resources_in_use()
         for one in self._engines.values():
@@ -561,7 +562,8 @@ class SaTable:
     def _state_and_reason(
         self, one: _Tracked, in_use: dict[int, set[ExclusiveResource]]
     ) -> tuple[SaState, str | None]:
-        """Returns state and reason. `in_use` caches the exclusive resources in use per engine."""
+        """Returns an SA's state and the reason for it. `in_use` caches the exclusive resources in
+        use per engine."""
         if self.is_expired(one.sa):
             return SaState.EXPIRED, self.why_expired(one.sa)
         if one.held is not None:
@@ -592,7 +594,7 @@ class SaTable:
     def _why_key_is_bound(self, sa: SecurityAssociation) -> str | None:
         """Returns the reason why an SA cannot move to another engine of its bundle, or None.
 
-        The only possible reason is that the key would repeat nonces.
+        The reason is that another engine may repeat nonces with the key.
         """
         use = self._uses.get(sa.settings.fingerprint) if sa.is_outbound else None
         if use is None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds security policy databases (pairs of ordered lists), and plans commits that change them.
 
-Each list of an SPD has an id, an **epoch** and a **generation**. A new epoch retires all cached
-flows of the list. A new generation invalidates all verdicts that are still on their way to the
+Each list of an SPD has an id, an **epoch** and a **generation**. A new epoch makes all cached flows
+of the list stale. A new generation invalidates all verdicts that are still on their way to the
 switch. A commit advances epoch and generation of every list whose rules changed. If the flows whose
 verdict changes are deleted one by one (`state.invalidation`), the commit advances only the
 generation.
@@ -13,9 +13,9 @@ A commit has three steps, because its effect must be on disk before the switch r
 2. The caller writes `record_with` to disk, then writes the switch.
 3. `apply` puts the plan in force.
 
-A failed plan is dropped. Its numbers are never reused, even if the switch has received a part of
-it. A restart loads the record on disk: the rules of the last commit, and the flow caches that an
-operator has turned on or off.
+If a commit fails, its plan is dropped. The plan's numbers are never reused, because the switch may
+have received some of them. A restart loads the record on disk: the rules of the last commit, and
+the SPDs whose flow cache an operator has turned on or off.
 
 The nominal final discard of each list has a rule number of its own, so that its hits are counted
 per list. The ordered search (`rule_search`) is the specification. Lookups use an index, which gives
@@ -57,7 +57,7 @@ class TooManyListsError(Exception):
 
 
 class ListVersion(NamedTuple):
-    """Holds a list's epoch and generation. They start at 1; 0 is never valid."""
+    """Holds a list's epoch and generation. Both start at 1, and are never 0."""
 
     epoch: int
     generation: int
@@ -67,11 +67,11 @@ NO_VERSION = ListVersion(0, 0)
 
 
 class RuleNumbers(NamedTuple):
-    """Holds the numbers of a list's rules in a form that is fast to store.
+    """Holds the numbers of a list's rules in a form that is quick to encode.
 
-    `listed` are the numbers of the operator's rules, in their order. `others` has the numbers of
-    the generated rules, of the rules of instances (`policy.populated`) and of the final discard by
-    fingerprint.
+    `listed` has the numbers of the operator's rules, in their order. `others` has the remaining
+    numbers by fingerprint: those of generated rules, of the rules of instances (`policy.populated`)
+    and of the final discard.
     """
 
     listed: array[int]
@@ -81,9 +81,9 @@ class RuleNumbers(NamedTuple):
 class ListRecord(NamedTuple):
     """Holds a list as stored on disk. `rule_ids` is keyed by rule fingerprint.
 
-    `rules` are the operator's rules, without the rules that the controller has made. None: the
-    configured rules apply.
-    `numbers` has the same numbers as `rule_ids` in another form, or is None.
+    `rules` has the operator's rules only, not those that the controller generates. None: the
+    configured rules apply. `numbers` has the same numbers as `rule_ids` in another form, or is
+    None.
     """
 
     list_id: int
@@ -99,9 +99,10 @@ class ListRecord(NamedTuple):
 class SpdRecord(NamedTuple):
     """Holds all lists as stored on disk.
 
-    `issued` has versions, by list id, that were issued but that no list in force has. They are from
-    failed plans, or their list id is no longer in use. `caches` has the SPDs whose flow cache an
-    operator turned on or off. `bundles` maps each bundle number in the switch to its bundle's name.
+    `issued` has the versions, by list id, that were issued but that no list in force has. They were
+    issued for failed plans, or their list id is no longer in use. `caches` has the SPDs whose flow
+    cache an operator turned on or off. `bundles` maps each bundle number in the switch to its
+    bundle's name.
     """
 
     lists: tuple[ListRecord, ...] = ()
@@ -114,15 +115,16 @@ class SpdRecord(NamedTuple):
 class PolicyList:
     """Holds a list in force.
 
-    `rule_ids` holds the numbers of `rules`, in the same order. `final_id` is the number of the
-    final discard. `numbers` has all these numbers by fingerprint. `bundle_ids` holds the bundle
-    numbers of `rules`, and `bundles` all bundle numbers by name. `blocks` divides the rules into
-    blocks, whose digests `digest` covers. `rule_set` numbers the list's entries in the switch's
-    rule tables; 0: none. `populates`: some rules have `from_packet`, so that there may be rules of
-    instances.
+    - `rule_ids` holds the numbers of `rules`, in the same order. `final_id` is the number of the
+      final discard. `numbers` has all these numbers by fingerprint.
+    - `bundle_ids` holds the bundle numbers of `rules`. `bundles` has all bundle numbers by name.
+    - `blocks` divides the rules into blocks. `digest` covers the digests of these blocks.
+    - `rule_set` numbers the list's entries in the switch's rule tables; 0: it has none.
+    - `populates`: some rules have `from_packet`, so the list may have rules of instances.
 
-    `content` is one object for all versions of a list with the same rules and bundle numbers.
-    `changed` has the content of the list from which this one was made, and the part that differs.
+    All versions of a list with the same rules and bundle numbers have the same `content` object.
+    `changed` has the `content` of the list from which this list was made, and the part that
+    differs.
     """
 
     list_id: int
@@ -150,7 +152,8 @@ class PolicyList:
         return self.spd, self.direction
 
     def search(self, packet: Selectors) -> Verdict:
-        """Returns the first match's verdict, or the nominal final discard if no rule matches."""
+        """Returns the verdict of the first rule that matches, or the nominal final discard if none
+        matches."""
         return self.verdict_at(self.index.first_match(packet))
 
     def search_fragment(self, later: Selectors, first: Selectors | None) -> Verdict | None:
@@ -229,9 +232,11 @@ class PolicyList:
         ids: Mapping[str, int],
         before: PolicyList | None = None,
     ) -> PolicyList:
-        """Returns the same rules with these numbers; `ids` is keyed by fingerprint.
+        """Returns a copy of this list with its list id, version and rule numbers. `ids` is keyed by
+        fingerprint.
 
-        Reuses the numbers of the list `before`, of which `ids` must keep those of rules that stay.
+        Copies the numbers of unchanged rules from the list `before`. So `ids` must have the same
+        numbers for them.
         """
         if before is None:
             rule_ids = tuple(map(ids.__getitem__, self.fingerprints))
@@ -281,7 +286,7 @@ class Commit:
 def changed_since(before: PolicyList, after: PolicyList) -> ChangedPart:
     """Returns the part of the list `after` in which rules or bundle numbers differ from `before`.
 
-    Takes no time if `after` was made from `before`.
+    Constant time if `after` was made from `before`.
     """
     if after.changed is not None and after.changed[0] is before.content:
         return after.changed[1]
@@ -293,9 +298,9 @@ def changed_since(before: PolicyList, after: PolicyList) -> ChangedPart:
 def fingerprint(rule: Rule) -> str:
     """Returns an id of a rule. Equal rules have equal ids, across commits and restarts.
 
-    A rule that uses none of the fields from `audit` on has the same fingerprint as before these
-    fields were introduced. A rule with `from_packet` has the same fingerprint in a list with
-    instances as in the operator's rules.
+    The fields from `audit` on were added later. If a rule has their defaults, its fingerprint does
+    not include them, so it is the same as before. A rule with `from_packet` has the same
+    fingerprint in a list with instances as in the operator's rules.
     """
     text = repr(as_written(rule))
     defaults = (
@@ -323,8 +328,9 @@ def rule_blocks(
 ) -> tuple[Block, ...]:
     """Divides rules into blocks. Equal blocks have the same rules and bundle numbers.
 
-    `without_later` has the bundles that carry no later fragments. Reuses the blocks `before` of an
-    earlier list. `part` is the part in which rules or bundle numbers differ from that list.
+    `without_later` has the bundles that carry no later fragments. Unchanged blocks are taken from
+    `before`, the blocks of an earlier list. `part` is the part in which rules or bundle numbers
+    differ from that list.
     """
 
     def digest(start: int, end: int) -> str:
@@ -349,7 +355,8 @@ _LAST_OF_BLOCK = f"{(1 << 32) // MEAN_LENGTH:08x}"
 
 
 def rules_digest(blocks: Iterable[Block]) -> str:
-    """Returns SHA-256 over rules and bundle numbers; equal digests imply equal verdicts."""
+    """Returns SHA-256 over rules and bundle numbers. If the digests of two lists are equal, so are
+    their verdicts."""
     text = "".join(f"{block.length} {block.digest}\n" for block in blocks)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -357,9 +364,9 @@ def rules_digest(blocks: Iterable[Block]) -> str:
 class SpdTable:
     """Holds all SPDs.
 
-    `bundles` has the pipeline's number of each bundle that rules name; bundles may be added later.
-    List ids go up to `maximum_list_id`, rule counters up to `maximum_rule_id`. `without_later`: see
-    `rule_blocks`.
+    `bundles` has the pipeline's number of each bundle that rules name. The caller may add bundles
+    later. List ids go up to `maximum_list_id`, rule counters up to `maximum_rule_id`. For
+    `without_later`, see `rule_blocks`.
     """
 
     def __init__(
@@ -384,9 +391,10 @@ class SpdTable:
     # -- start
 
     def restore(self, record: SpdRecord, spds: Iterable[str]) -> None:
-        """Restores the record that an earlier process left; `spds` are the SPDs configured now.
+        """Restores the record that an earlier process wrote. `spds` are the SPDs configured now.
 
-        Must be called before any other method. Lists of other SPDs release their ids.
+        Must be called before any other method. The ids of lists whose SPD is not in `spds` become
+        free.
         """
         configured = set(spds)
         for old in record.lists:
@@ -402,8 +410,8 @@ class SpdTable:
     def observe(self, list_id: int, version: ListVersion) -> None:
         """Ensures that an epoch and generation found in the switch or on disk are not issued again.
 
-        Must be called for every list_state entry and every flow's epoch that is read back. So a
-        lost or old record on disk can never revive a retired flow.
+        Must be called for every list_state entry and every flow's epoch that is read back. Then a
+        stale flow stays invalid even if the record on disk is lost or old.
         """
         known = self._issued.get(list_id, NO_VERSION)
         self._issued[list_id] = ListVersion(*map(max, known, version))
@@ -411,17 +419,19 @@ class SpdTable:
     def plan_start(
         self, wanted: Mapping[ListName, Sequence[Rule]], found: Mapping[int, ListVersion]
     ) -> Commit:
-        """Plans the commit that puts `wanted` in force in a switch that was found to hold `found`.
+        """Plans the commit that puts `wanted` in force at start. `found` has the versions found in
+        the switch.
 
-        If wanted rules, disk and switch agree on a list, the list keeps its numbers and flows, and
-        the commit leaves it out. Raises the same errors as `plan_commit`.
+        If the wanted rules, the record on disk and the switch agree on a list, the list keeps its
+        numbers and flows, and the commit does not contain it. Raises the same errors as
+        `plan_commit`.
         """
         for name, rules in wanted.items():
             record = self._records.get(name)
             if record is None or found.get(record.list_id) != record.version:
                 continue
             if max(record.rule_ids.values(), default=0) > self._ids.maximum:
-                continue  # the pipeline now has fewer counters
+                continue  # an earlier pipeline had more counters
             state = self.unnumbered(name, tuple(rules))
             if state.digest == record.digest and self._issued[record.list_id] == record.version:
                 self.lists[record.list_id] = state.numbered(
@@ -438,7 +448,7 @@ class SpdTable:
         return None if list_id is None else self.lists.get(list_id)
 
     def id_of(self, spd: str, direction: Direction) -> int | None:
-        """Returns a list's id, which may be restored from an earlier process, or None."""
+        """Returns a list's id, or None. The id may come from an earlier process."""
         return self._by_name.get((spd, direction))
 
     def record_with(self, commit: Commit) -> SpdRecord:
@@ -452,7 +462,8 @@ class SpdTable:
         return SpdRecord(tuple(self._record(lists[i]) for i in sorted(lists)), issued)
 
     def _record(self, state: PolicyList) -> ListRecord:
-        """Returns the record of a list. Keeps it, since the record of a long list is large."""
+        """Returns the record of a list. Caches it, because the record of a long list takes long to
+        make."""
         known = self._kept_records.get(state.list_id)
         if known is None or known[0] is not state:
             known = self._kept_records[state.list_id] = state, state.record()
@@ -465,8 +476,8 @@ class SpdTable:
         wanted: Mapping[ListName, Sequence[Rule]],
         keeps_epoch: Callable[[int], bool] = lambda list_id: False,
     ) -> Commit:
-        """Plans the commit that gives each of these lists its new rules. Unchanged lists are left
-        out.
+        """Plans the commit that gives each of these lists its new rules. Unchanged lists are not
+        part of it.
 
         `keeps_epoch` takes a list id, and returns whether this list may keep its epoch. For such a
         list, the caller must delete the flows whose verdict changes, or renew the epoch with
@@ -498,8 +509,8 @@ class SpdTable:
         return Commit(tuple(lists), plan)
 
     def with_new_epochs(self, commit: Commit, list_ids: Container[int]) -> Commit:
-        """Returns the same commit with new epochs for these lists, which retires their cached
-        flows."""
+        """Returns the same commit with new epochs for these lists, which makes their cached flows
+        stale."""
         return replace(
             commit,
             lists=tuple(
@@ -514,10 +525,9 @@ class SpdTable:
         )
 
     def preview(self, before: PolicyList, unnumbered: PolicyList) -> PolicyList:
-        """Returns the list that would result from a commit of `unnumbered`, with the rule ids of
-        that commit.
+        """Returns the list that a commit of `unnumbered` would put in force, with its rule numbers.
 
-        No number is issued: epoch and generation are those of `before`. Raises TooManyRulesError.
+        Issues no numbers: epoch and generation are those of `before`. Raises TooManyRulesError.
         """
         plan = self._ids.plan({before.name: unnumbered.fingerprints}, [FINAL_DISCARD])
         return unnumbered.numbered(before.list_id, before.version, plan.ids[before.name], before)
@@ -525,15 +535,15 @@ class SpdTable:
     def plan_bump(self, list_ids: Iterable[int]) -> Commit:
         """Plans a new epoch and generation for unchanged rules.
 
-        The new epoch retires all cached flows. The new generation invalidates all verdicts on their
-        way to the switch.
+        The new epoch makes all cached flows stale. The new generation invalidates all verdicts on
+        their way to the switch.
         """
         return Commit(tuple(replace(self.lists[i], version=self._advance(i)) for i in list_ids))
 
     def plan_clear(self, list_ids: Iterable[int]) -> Commit:
-        """Plans a new epoch for unchanged rules, which retires all cached flows.
+        """Plans a new epoch for unchanged rules, which makes all cached flows stale.
 
-        The generation stays: verdicts on their way to the switch are still valid, and their packets
+        Keeps the generation: verdicts on their way to the switch are still valid, and their packets
         must not be lost.
         """
         lists = (self.lists[i] for i in list_ids)
@@ -562,7 +572,7 @@ class SpdTable:
         return self._issued[list_id]
 
     def _advance_generation(self, list_id: int) -> ListVersion:
-        """Advances the generation of a list and keeps the epoch in force."""
+        """Advances the generation of a list. Keeps the epoch that is in force."""
         epoch, generation = self._issued.get(list_id, NO_VERSION)
         self._issued[list_id] = ListVersion(epoch, advance(generation))
         return ListVersion(self.lists[list_id].version.epoch, advance(generation))
@@ -575,9 +585,8 @@ class SpdTable:
     def _unused(self, taken: set[int]) -> int:
         """Returns a free list id, preferably one that was never issued. Raises TooManyListsError.
 
-        With an id that was issued before, interfaces that are still bound to the earlier list of
-        this id would use the new list. This lasts until the bindings of these interfaces are
-        written.
+        If an id was issued before, interfaces may still be bound to the id's earlier list. They
+        would use the new list until their bindings are written.
         """
         free = [i for i in range(1, self._maximum_list_id + 1) if i not in taken]
         if free:
@@ -585,7 +594,7 @@ class SpdTable:
         raise TooManyListsError(f"all SPDs together have more than {self._maximum_list_id} lists")
 
     def unnumbered(self, name: ListName, rules: tuple[Rule, ...]) -> PolicyList:
-        """Returns a list with these rules and without numbers. Any thread may call it.
+        """Returns a list with these rules and without numbers. May be called from any thread.
 
         Raises KeyError for an unknown bundle. (The caller has checked the bundles of rule files.)
         """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the routes of an earlier session with the kernel's routes, in slices.
 
-First, the caller reads the kernel's routes (`next_kernel_routes`). Some of them replace routes that
-the daemon's replay left out, so that these do not count as stale. Between two slices, routes may be
-added, deleted or announced again. This does no harm: when `fib` applies the event, it deletes only
-the routes that are still stale. Depends on fib, entities and model.
+First, the caller takes the kernel's routes (`next_kernel_routes`). Among them are routes that the
+daemon's replay left out. The caller adds them, so they no longer count as stale. Between two
+slices, routes may be added, deleted or announced again. This does no harm, because `fib` deletes
+only the routes that are still stale when it applies the event. Depends on fib, entities and model.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ FREED_PER_SLICE = 4096
 
 
 class StaleSweep:
-    """Runs one comparison of the routes of one namespace's routing daemon.
+    """Runs one comparison for the routing daemon of one network namespace.
 
-    `kernel` has the kernel's routes. This object takes ownership of the dictionary.
+    `kernel` has the kernel's routes. The sweep empties this dictionary.
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class StaleSweep:
         return list(islice(self._unread, KERNEL_ROUTES_PER_SLICE))
 
     def next(self) -> StaleRoutesGone | None:
-        """Compares the next block of routes. Returns the routes that are gone, or None at the
-        end."""
+        """Compares the next block of routes. Returns the stale routes that the kernel lacks, or
+        None at the end."""
         if self._walk is None:
             self._walk = self._fib.order.walk() if self._rib.stale else iter(())
         slots = next(self._walk, None)

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides for each destination prefix whether the switch or the kernel gets its packets.
 
-The switch gets a packet unless the longest matching prefix below says otherwise:
+The switch gets a packet unless the longest matching prefix says otherwise:
 
-- The kernel gets all packets to the prefixes of its local table: these packets are for this host.
-  It also gets the prefixes that the pipeline never routes (`NEVER_ROUTED`). As in the kernel, these
-  prefixes come before all routes.
+- The kernel gets all packets to the prefixes of its local table, because they are for this host. It
+  also gets the prefixes that the pipeline never routes (`NEVER_ROUTED`). As in the kernel, all
+  these prefixes take precedence over routes.
 - The kernel gets the packets of a route that the switch cannot use, for example a route through an
   interface that was not taken over. The kernel forwards them, as before.
 - The switch gets the packets of a more specific route that it can use.
 
-Only prefixes whose verdict differs from that of a packet without a match are kept. On most routers
-these are the local prefixes alone. Pure. Depends on model.
+Only prefixes whose verdict differs from that of a packet without a match are stored. On most
+routers these are only the local prefixes. Pure. Depends on model.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ class Verdict(Enum):
 
 
 class SteeredPrefixes:
-    """Keeps the verdicts. The methods that change something return (prefix, verdict) pairs.
+    """Keeps the verdicts. Methods that change verdicts return the changes as (prefix, verdict)
+    pairs.
 
-    The verdict None means that the prefix has no verdict any more.
+    A verdict None means that the prefix no longer has a verdict of its own.
     """
 
     def __init__(self) -> None:
@@ -73,8 +74,9 @@ class SteeredPrefixes:
         return self._decide({prefix}) if self._foreign or prefix in self._given else []
 
     def _affected(self, changed: set[Prefix]) -> set[Prefix]:
-        """Returns the prefixes whose verdict may change with a kernel prefix: these prefixes, and
-        the usable routes inside of them."""
+        """Returns the prefixes whose verdict may change when the prefixes `changed` are added to
+        the kernel's share or removed from it. These are `changed` and the usable routes inside
+        them."""
         if not changed:
             return set()
         inside = _PrefixSet()

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selects entities to delete from a switch that is taken over, before any other write.
+"""Selects the entities that must be deleted from a switch before the controller writes anything
+else to it.
 
-The switch may hold the entities of an earlier configuration, in which the numbers of interfaces,
-lists and bundles had another meaning. A packet must not be handled by a mix of old and new
-entities. So every entity that differs is deleted first, if the switch drops packets without it.
-The deleted entities are written again once everything that they depend on matches the new
-configuration. Equal entities stay and keep forwarding.
+The switch may hold the entities of an earlier configuration, which may use the same numbers for
+other interfaces, lists and bundles. No packet may be handled by a mix of old and new entities. So
+every entity that differs is deleted first, if the switch drops packets without it. It is written
+again once everything that it depends on matches the new configuration. Equal entities stay and keep
+forwarding.
 
-A next hop is an exception, since routes refer to it, and it refers to its interface by number. It
-is retired instead of deleted: its routes drop their packets until they get another next hop. Until
-then its number is not reused.
+A next hop is retired instead of deleted, because routes refer to it and it refers to its interface
+by number. The routes of a retired next hop drop their packets until they get another next hop.
+Until then the next hop's number is not reused.
 
 Pure; depends on entities.
 """
@@ -60,11 +61,12 @@ class ClosingPlan(NamedTuple):
 
 
 class ReassignedNumbers(NamedTuple):
-    """Holds numbers that may have belonged to another interface or bundle before.
+    """Holds the numbers that may have meant another interface or bundle in the earlier
+    configuration.
 
-    An entity with such a number may equal the wanted entity by chance. Flows also name bundles by
-    number. Until a flow's list is retired, another bundle with the same number must not protect the
-    flow.
+    An entity with such a number may by chance equal the wanted entity, although it means another
+    interface or bundle. Flows also name bundles by number. Until a flow's list has a new epoch,
+    another bundle with the same number must not protect the flow.
     """
 
     interfaces: Container[int] = ()
@@ -86,12 +88,12 @@ def plan_closing(
     moved: ReassignedNumbers = NOTHING_REASSIGNED,
     swapped: Container[EntityKind] = (),
 ) -> ClosingPlan:
-    """Plans the closing of the entities of `installed` that differ from `wanted`.
+    """Plans which entities of `installed` to delete or retire because they differ from `wanted`.
 
     `wanted` follows from the configuration alone. Entities of the kinds in `swapped` change in the
     same write as the lists. They stay until that write, unless the number of their interface was
-    reassigned. The MAC addresses of an unchanged interface stay too, since the kernel reports the
-    addresses of virtual routers later.
+    reassigned. The MAC addresses of an unchanged interface stay too: some may belong to virtual
+    routers, which the kernel reports only later.
     """
     differing = [
         (kind, key)
@@ -101,8 +103,8 @@ def plan_closing(
         or not (kind in swapped or _equal(kind, wanted.get(kind, {}).get(key), value))
     ]
     kept = frozenset(_kept_interfaces(installed, frozenset(differing)))
-    # The interface may be in another VRF now. New routes of that VRF must not lead to it while the
-    # old lists are in force. (The entity of an egress interface names no VRF.)
+    # These interfaces may now be in another VRF. New routes of that VRF must not lead to them while
+    # the old lists are in force. (The entity of an egress interface names no VRF.)
     differing += [
         (EntityKind.EGRESS_INTERFACE, key)
         for key in installed[EntityKind.EGRESS_INTERFACE]
@@ -142,7 +144,7 @@ def _equal(kind: EntityKind, wanted: EntityValue | None, held: EntityValue) -> b
 def _kept_interfaces(
     installed: EntitiesByKind, gone: Container[tuple[EntityKind, EntityKey]]
 ) -> Iterator[int]:
-    """Yields numbers that still mean the same interface, in the same VRF."""
+    """Yields the interface numbers that still mean the same interface in the same VRF."""
     admitted = {
         (value.l3_if, key)
         for key, value in installed[EntityKind.L3_INTERFACE].items()

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selects the routing daemons' routes that their VRF may use.
+"""Selects which routes of the routing daemons their VRF may use.
 
 A route may lead through an interface of another VRF. For example, the kernel's main table may have
 the connected prefixes of all interfaces. Such a route is usable only if the configuration allows
 next hops in the other VRF. A route that waits for its next-hop object is not usable.
 
-Depends on model, entities, paths and rib. Reads only.
+Depends on model, entities, paths and rib. Changes none of them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from sluice.state.rib import RibEntry
 
 
 class RibMatch(NamedTuple):
-    """Holds the routing daemon's longest match: the length of its prefix, and its on-link
-    interfaces."""
+    """Describes the routing daemon's longest match for an address: the length of its prefix, and
+    its on-link interfaces."""
 
     length: int
     connected_on: frozenset[int]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scales the weights of a next-hop group to fit the switch's groups.
 
-A target distributes flows by integer weights whose sum is limited: BMv2 copies a member once per
-unit of weight, and Tofino has a limited number of entries per group. Depends on nothing. No I/O.
+Switches distribute flows by integer weights, and limit the sum of a group's weights: BMv2 copies a
+member once per unit of weight, and Tofino has a limited number of entries per group. Depends on
+nothing. No I/O.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ def scale(weights: list[int], size: int) -> Scaled:
     """Returns integer weights in the same proportions. Each is at least 1, and their sum is at most
     `size`.
 
-    The weights are in lowest terms. They are exact if exact weights fit. Otherwise they minimize
-    the largest relative error of a share. There must be at most `size` weights.
+    The result is in lowest terms. It is exact if exact weights fit. Otherwise it minimizes the
+    largest relative error of a share. There must be at most `size` weights.
     """
     divisor = gcd(*weights)
     reduced = [weight // divisor for weight in weights]

@@ -11,7 +11,7 @@ NEVER = "forwards nothing"
 
 
 def preview(plan: RouterPlan, survey: HostSurvey, foreign: list[str]) -> list[str]:
-    """Returns the lines. `foreign` has the routes that stay with the kernel, as text."""
+    """Returns the lines of the text. `foreign` describes the routes that stay with the kernel."""
     lines = []
     for port in plan.ports:
         lines.append(f"port {port.number}: {port.link.name}")

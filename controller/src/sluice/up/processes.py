@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts the switch and the controller of a takeover.
 
-Each of them inherits the descriptor of one program array, and is then its only holder
-(`wire.steering_programs`). The descriptor has a high number (`Map.move_to`): the kernel releases
-the files of a killed process from the highest descriptor on, and the release of a packet socket
-takes some 20 ms. Both get SIGKILL when the supervisor dies. Neither keeps another
-descriptor of the supervisor. The functions must be called in the main thread, because the kernel
-sends the signal when the thread ends that started the process.
+Each process inherits the descriptor of one program array, and is then its only holder
+(`wire.steering_programs`). The descriptor has a high number (`Map.move_to`), because the kernel
+closes the files of a killed process from the highest descriptor on, and to close a packet socket
+takes some 20 ms. Both processes get SIGKILL when the supervisor dies. Neither inherits another
+descriptor of the supervisor. The functions must be called in the main thread: the kernel sends the
+signal when the thread that started the process ends.
 """
 
 from __future__ import annotations
@@ -112,5 +112,5 @@ def start_controller(config: Config, gate: int, run: Callable[[Config], int]) ->
 def _die_with(supervisor: int) -> None:
     """Makes the kernel kill this process when the supervisor dies."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != supervisor:  # it has died already
+    if os.getppid() != supervisor:  # the supervisor has died already
         os._exit(1)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names the files of a takeover, and finds its supervisor.
 
-Only root can write to the directory. Otherwise another user could place links there, which root
+Only root may write to the directory. Otherwise another user could place links there, which root
 would follow.
 
-The supervisor's lock on a file says that it runs. The kernel releases the lock when the process
+While the supervisor runs, it holds a lock on a file. The kernel releases the lock when the process
 ends. The file contains the ids of the processes.
 """
 
@@ -52,7 +52,7 @@ class RunFiles(NamedTuple):
 
     @property
     def private(self) -> Path:
-        """Directory of the files below."""
+        """Directory of the files and sockets below."""
         return self.directory / f"{self.name}.up"
 
     @property
@@ -76,7 +76,8 @@ class RunFiles(NamedTuple):
         return self.private / "processes.json"
 
     def make_directories(self) -> None:
-        """Makes the directories. Raises OSError, also if other users may write to one."""
+        """Makes the directories. Raises OSError. This includes the case that other users may write
+        to one."""
         for path, mode in ((self.directory, 0o755), (self.private, 0o700)):
             try:
                 path.mkdir()
@@ -89,7 +90,8 @@ class RunFiles(NamedTuple):
         return _open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def take(self) -> int | None:
-        """Locks the file for this process. Returns its descriptor, or None if a supervisor runs.
+        """Locks the file for this process. Returns its descriptor, or None if another supervisor
+        holds the lock.
 
         Raises OSError.
         """

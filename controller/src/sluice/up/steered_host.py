@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the tables of the steering programs in step with the host.
+"""Updates the tables of the steering programs when the host changes.
 
 `SteeredHost` follows the kernel's routes and addresses. It also follows everything that could make
-the kernel treat forwarded packets in another way than the switch: rules, firewall, IPsec policies,
-settings. After such a change it makes the plan again. Some changes have no
-message, so it also looks for them at intervals. `problems` then has the reasons why the
-kernel must forward again.
+the kernel treat forwarded packets differently from the switch: rules, firewall, IPsec policies,
+settings. After such a change it makes the plan again. The kernel does not announce all changes, so
+`SteeredHost` also looks for them at intervals. If the kernel must forward again, `problems` has the
+reasons.
 
 Depends on sources and state. Not asynchronous: the caller waits for `descriptors`, at
 most `REVIEW_SECONDS`, and calls `poll`.
@@ -47,10 +47,11 @@ VERDICTS = {Verdict.KERNEL: TO_KERNEL, Verdict.SWITCH: TO_SWITCH, None: None}
 
 
 class SurveyedRoutes:
-    """Follows the kernel's routes, and knows which of them the switch can use."""
+    """Follows the kernel's routes, and determines which of them the switch can use."""
 
     def __init__(self, taken: Iterable[int]) -> None:
-        """`taken`: the indexes of the taken interfaces. Reads all routes. Raises OSError."""
+        """`taken`: the indexes of the interfaces that are taken over. Reads all routes. Raises
+        OSError."""
         self._taken = frozenset(taken)
         self._table = KernelTable()
         self.feed = KernelFeed(self._table)
@@ -63,8 +64,8 @@ class SurveyedRoutes:
         return len(self._table)
 
     def poll(self) -> list[tuple[Prefix, bool | None]]:
-        """Returns changed routes: prefix, and whether the switch can use the route (None: it is
-        gone). Empty if no change waits."""
+        """Returns changed routes as pairs: the prefix, and whether the switch can use the route.
+        None: the route is gone. Empty if no change waits."""
         return [
             change
             for event in self.feed.poll(EVENTS)
@@ -83,15 +84,15 @@ class SurveyedRoutes:
         return prefix, usable
 
     def _is_usable(self, route: Route) -> bool:
-        """Returns whether the switch can forward by a route: it drops, or all its next hops are on
-        taken interfaces."""
+        """Returns whether the switch can use a route: the route drops, or all its next hops are on
+        interfaces that are taken over."""
         if (route.key, route.metric) in self.feed.encapsulated or not route.nexthops:
             return False
         return all(one.ifindex in self._taken for one in route.nexthops if one.ifindex is not None)
 
 
 def read_host(names: Sequence[str]) -> tuple[HostSurvey, RouterPlan, SurveyedRoutes]:
-    """Reads the host with all its routes, and plans. Raises OSError."""
+    """Reads the host with all its routes, and makes the plan. Raises OSError."""
     survey = host_survey.survey()
     planned = plan(survey, names)
     routes = SurveyedRoutes(one.index for one in planned.interfaces)
@@ -103,7 +104,7 @@ def read_host(names: Sequence[str]) -> tuple[HostSurvey, RouterPlan, SurveyedRou
 
 
 class SteeredHost:
-    """Keeps the tables in step for the planned interfaces."""
+    """Keeps the tables up to date for the planned interfaces."""
 
     def __init__(
         self, names: Sequence[str], planned: RouterPlan, steering: Steering, ports: dict[int, int]
@@ -114,7 +115,7 @@ class SteeredHost:
         self._indexes = {one.index for one in planned.interfaces}
         self._watched = [(one.name, one.index) for one in planned.interfaces]
         self._mtus = {one.index: one.mtu for one in planned.interfaces}
-        # Order: the sockets are open before the host is read, so that no change is missed.
+        # Order: open the sockets before reading the host, so that no change is missed.
         self._host = NetlinkSocket(HOST_GROUPS)
         self._policies = [NetlinkSocket(RULE_GROUPS), *_open_policies()]
         self.routes = SurveyedRoutes(self._indexes)
@@ -131,10 +132,11 @@ class SteeredHost:
         return [*sockets, self.routes.feed.fileno()]
 
     def poll(self) -> None:
-        """Reads waiting changes, and changes the tables. Takes a short time.
+        """Reads waiting changes, and changes the tables. Returns quickly.
 
-        Not all changes of routes may be read then; `descriptors` tell. After a change of rules,
-        filters, firewall or IPsec policies, the kernel forwards until the host is reviewed.
+        Some changes of routes may remain unread; `descriptors` are then still readable. After a
+        change of rules, filters, firewall or IPsec policies, the kernel forwards until the host has
+        been reviewed.
         """
         self._follow_host()
         for prefix, usable in self.routes.poll():
@@ -145,7 +147,7 @@ class SteeredHost:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the tables hold all routes that the kernel has told of."""
+        """Whether the tables hold all routes that the kernel has announced."""
         feed = self.routes.feed
         return feed.synced and feed.idle and self._local_version == feed.local_version
 
@@ -161,7 +163,7 @@ class SteeredHost:
             self._steering.switch_on(True)
 
     def _has_changed_silently(self) -> bool:
-        """Looks at most once in `REVIEW_SECONDS`."""
+        """Checks at most once in `REVIEW_SECONDS`."""
         now = time.monotonic()
         if now < self._look_at:
             return False
@@ -180,7 +182,7 @@ class SteeredHost:
             self._steering.set_prefix(prefix, VERDICTS[verdict])
 
     def _review(self) -> None:
-        """Makes the plan again, and sets the table of ports."""
+        """Makes the plan again, and writes the table of ports."""
         planned = plan(host_survey.survey(self._ports), self._names)
         grown = tuple(
             f"{one.name}: has a larger MTU now, which its port does not have; run `sluice up` again"

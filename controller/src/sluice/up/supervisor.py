@@ -2,12 +2,12 @@
 """Runs a takeover: starts switch and controller, steers frames, and gives the interfaces back.
 
 Order of the start: programs (off), ports, switch, controller. When the switch holds all routes and
-neighbours, one write to the programs' settings gives it the frames. Each frame goes either to the
-switch or to the kernel, so no frame is lost or doubled by this step. The end has the reverse order:
-the kernel gets the frames first, and the switch still sends those that it has received.
+neighbours, one write to the programs' settings directs the frames to it. Each frame goes either to
+the switch or to the kernel, so this step neither loses nor doubles a frame. The end has the reverse
+order: the kernel gets new frames first, and the switch still sends those that it has received.
 
 The takeover ends when the supervisor gets SIGTERM or SIGINT, when the switch or the controller
-ends, and when the host changes so that the switch would forward otherwise than the kernel.
+ends, and when the host changes so that the switch would forward differently from the kernel.
 """
 
 from __future__ import annotations
@@ -67,10 +67,9 @@ class Supervisor:
         """Descriptors that become readable when a process ends, by the name of the process."""
 
     def run(self, report: Callable[[str], None]) -> None:
-        """Runs until the end of the takeover. Calls `report` with one line when the switch
-        forwards.
+        """Runs the takeover until its end. Calls `report` with one line when the switch forwards.
 
-        Returns if a signal ended the takeover. Raises TakeoverError or OSError.
+        Returns if a signal ended the takeover. Otherwise raises TakeoverError or OSError.
         """
         with self._stack as stack:
             wakeup = stack.enter_context(_ending_signals())
@@ -106,8 +105,8 @@ class Supervisor:
             devices.claim(name)
 
     def _plan(self) -> RouterPlan:
-        """Reads the host and plans. Keeps no routes: the controller is a copy of this process.
-        Raises TakeoverError."""
+        """Reads the host and makes the plan. Does not keep the routes, because the controller,
+        which starts as a copy of this process, would inherit their memory. Raises TakeoverError."""
         _, planned, routes = read_host(self._names)
         routes.feed.close()
         if planned.problems:
@@ -121,7 +120,7 @@ class Supervisor:
             ports = {}
             for port in planned.ports:
                 outside = f"sluice{port.link.index}"
-                with contextlib.suppress(OSError):  # a killed switch's port goes with its namespace
+                with contextlib.suppress(OSError):  # an old port may just vanish
                     remove(outside)
                 index = namespace.add_port(outside, port.link.name, port.link.mtu)
                 steering.attach(port.link.index, index)
@@ -146,7 +145,7 @@ class Supervisor:
         self._watch_process("the controller", controller, stack)
         privileges.give_up(KEPT)
         collection = GarbageCollection()
-        collection.start()  # a full collection would delay the reaction to a policy
+        collection.start()  # a full garbage collection would delay reactions to changes
         stack.callback(collection.stop)
         host = SteeredHost(self._names, planned, steering, ports)
         stack.callback(host.close)
@@ -179,7 +178,7 @@ class Supervisor:
         return bool(in_step) and not reconciler["pending"]
 
     def _watch(self, host: SteeredHost, wakeup: int) -> None:
-        """Keeps the tables in step until a signal arrives. Raises TakeoverError."""
+        """Keeps the tables up to date until a signal arrives. Raises TakeoverError."""
         while not self._step(host, wakeup, REVIEW_SECONDS):
             pass
 

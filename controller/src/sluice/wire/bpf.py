@@ -2,8 +2,8 @@
 """Assembles eBPF programs (Documentation/bpf/standardization/instruction-set.rst).
 
 A `Program` collects instructions in order. Jumps name labels, which `code` resolves. Registers are
-numbers: R0 has results, R1 to R5 have arguments, R6 to R9 keep their values over calls, and R10 is
-the frame pointer. Pure: `sources.bpf` loads the programs.
+given by number: R0 has results, R1 to R5 have arguments, R6 to R9 keep their values over calls, and
+R10 is the frame pointer. Pure: `sources.bpf` loads the programs.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class Program:
         value: int = 0,
         label: str | None = None,
     ) -> None:
-        if value >= LONGEST_VALUE:  # an immediate is signed
+        if value >= LONGEST_VALUE:  # an immediate operand is signed
             value -= 1 << 32
         self._instructions.append(_Instruction(opcode, destination, source, offset, value, label))
 
     def label(self, name: str) -> None:
-        """Marks the next instruction as a jump's destination."""
+        """Defines a label at the next instruction, as the target of jumps."""
         self._labels[name] = len(self._instructions)
 
     def copy(self, to: int, register: int) -> None:
@@ -75,7 +75,7 @@ class Program:
         self._add(ADD, register, value=value)
 
     def mask(self, register: int, value: int) -> None:
-        """Clears the bits of a register that are clear in a number."""
+        """Sets a register to its bitwise AND with a number."""
         self._add(AND, register, value=value)
 
     def load_map(self, register: int, descriptor: int) -> None:

@@ -7,9 +7,9 @@ from __future__ import annotations
 class WireError(ValueError):
     """Reports invalid bytes.
 
-    `name` identifies the type of error, and serves as a counter's name (``netlink_truncated``).
-    `offset` is the error's position in bytes from the start of the decoded data. `detail` is text
-    for operators.
+    `name` identifies the type of error, and is also used as a counter's name
+    (``netlink_truncated``). `offset` is the error's position in bytes from the start of the decoded
+    data. `detail` is text for operators.
     """
 
     def __init__(self, name: str, offset: int, detail: str) -> None:

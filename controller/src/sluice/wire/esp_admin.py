@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encodes requests to an ESP engine's admin socket, and decodes its status (docs/esp.md).
 
-Each request and each answer is a line. A request with keys is in one buffer, which the sender must
-erase. An engine's answers are checked like all external input. Pure; depends on sa_model.
+Each request and each answer is a line. The line of a request with keys is in one buffer, which the
+sender must erase. An engine's answers are checked like all external input. Pure; depends on
+sa_model.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the rules of nftables that forwarded packets pass, in the JSON of `nft -j list ruleset`.
 
-Packets for this host and of this host pass other chains, or stay with the kernel, so their rules do
-not matter. Rules of iptables-nft are rules of nftables. Pure (libnftables-json(5)).
+Packets to and from this host are not forwarded: they pass other chains, or stay with the kernel. So
+their rules do not matter. Rules of iptables-nft are rules of nftables. Pure (libnftables-json(5)).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ DEVICE_HOOKS = frozenset({"ingress", "egress"})
 def forwarding_chains(listing: str) -> list[str]:
     """Returns the chains that may drop or change forwarded packets, as text.
 
-    A chain without rules that accepts packets does neither. Raises ValueError if the listing cannot
-    be read.
+    A chain without rules whose policy is `accept` is not among them. Raises ValueError if the
+    listing cannot be read.
     """
     document = json.loads(listing)
     if not isinstance(document, dict) or not isinstance(document.get("nftables"), list):

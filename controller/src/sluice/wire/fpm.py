@@ -3,11 +3,11 @@
 
 A frame consists of a header and netlink messages. The 4-byte header has a version (1), a type (1:
 netlink), and the frame's length with the header, in network order. zebra 8.4.4 replaces a route by
-DELROUTE and NEWROUTE in one frame. `decode_payload` merges the two into one update. Otherwise
-packets would be lost between the two.
+DELROUTE and NEWROUTE in one frame. `decode_payload` merges the two into one update, because packets
+would be lost between the deletion and the addition.
 
-In production `sluice._native.FpmServer` splits the stream into frames. For recordings and tests,
-`FrameSplitter` splits it.
+In the daemon, `sluice._native.FpmServer` splits the stream into frames. `FrameSplitter` does so for
+recordings and tests.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class FrameSplitter:
         self._consumed = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Returns the payloads that `data` completes. A WireError makes the stream unusable."""
+        """Returns the payloads of the frames that end in `data`. After a WireError the stream is
+        unusable."""
         self._pending += data
         payloads: list[bytes] = []
         start = 0
@@ -73,8 +74,8 @@ def decode_payload(
 ) -> list[RouteEvent]:
     """Returns the events in one frame's payload, in order, at most one for each route.
 
-    On WireError, none of the frame's events is returned. Messages that are irrelevant to a FIB are
-    counted by name in `ignored`. `memo` caches decoded messages.
+    Raises WireError, and then returns none of the frame's events. Messages that are irrelevant to a
+    FIB are counted by name in `ignored`. `memo` caches decoded messages.
     """
     known = None if memo is None else memo.events(payload)
     if known is not None:

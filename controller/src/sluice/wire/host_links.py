@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decodes what `sluice up` reads of a host by rtnetlink: links, policy routing rules, qdiscs, and
+"""Decodes what `sluice up` reads from a host by rtnetlink: links, policy routing rules, qdiscs, and
 the routes of the local table. Encodes the dump requests.
 
-Depends on survey_model and on the other decoders of rtnetlink.
+Depends on survey_model and other modules of `wire`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def decode_link(body: bytes) -> HostLink:
     vlan = data if kind == "vlan" else {}
     mode = _number(data, IFLA_MACVLAN_MODE, U32) if kind in MACVLAN_KINDS else 0
     mac = found.get(IFLA_ADDRESS, NO_MAC)
-    # A veth names its other end as its lower link, like a VLAN device its card.
+    # For a veth, IFLA_LINK is the other end of the pair; for a VLAN device it is the card below.
     is_above = kind != "veth" and IFLA_LINK in found and IFLA_LINK_NETNSID not in found
     xdp = attributes(found.get(IFLA_XDP, b""), 0)
     return HostLink(
@@ -151,8 +151,8 @@ def decode_local_route(body: bytes) -> Prefix | None:
 
 
 def misplaced(body: bytes) -> str | None:
-    """Returns why a route decides otherwise than routes of its table do, as a name of
-    `MISPLACED`. None for other routes.
+    """Returns the reason, as a name of `MISPLACED`, if a route is treated by other rules than the
+    usual routes of its table. Returns None for usual routes.
 
     `body` is the body of an RTM_NEWROUTE. Raises WireError.
     """
@@ -171,7 +171,7 @@ def misplaced(body: bytes) -> str | None:
 
 
 def _is_multicast(family: int, length: int, body: bytes) -> bool:
-    """Returns whether a route has a prefix of multicast groups only."""
+    """Returns whether all addresses in a route's prefix are multicast groups."""
     first = attributes(body, RTMSG.size).get(RTA_DST, b"\0")[:1]
     return (
         (length >= 4 and first >= b"\xe0")

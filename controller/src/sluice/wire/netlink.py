@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decodes and encodes netlink messages and their attributes (RFC 3549, netlink(7)).
 
-`routes` and `rtnetlink` decode the contents of messages. Netlink is in host byte order, also inside
-FPM frames: the sender of these frames is on this machine, or on one with the same byte order.
+`routes` and `rtnetlink` decode the contents of messages. Netlink is in host byte order. This also
+holds inside FPM frames, because their sender is on this machine or on one with the same byte order.
 """
 
 from __future__ import annotations
@@ -113,5 +113,5 @@ def attribute(kind: int, value: bytes) -> bytes:
 
 
 def message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
-    """Encodes one message with port 0. The kernel replaces it by the port of the sender."""
+    """Encodes one message with port 0, which the kernel replaces by the port of the sender."""
     return HEADER.pack(HEADER.size + len(body), kind, flags, sequence, 0) + body

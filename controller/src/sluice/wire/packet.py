@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parses Ethernet, IPv4, IPv6 and ICMP into checked views, and builds packets.
 
-Depends on nothing but `struct`. The `parse` functions raise WireError if a packet is shorter than
-its length fields say. The views that they return need no further length checks. Offsets and lengths
-are in bytes; addresses are bytes in network order.
+Depends only on `struct`. The `parse` functions raise WireError if a packet is shorter than its
+length fields say. The views that they return need no further length checks. Offsets and lengths are
+in bytes. Addresses are bytes in network order.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ ETHERTYPE_ARP = 0x0806
 ETHERTYPE_VLAN = 0x8100
 ETHERTYPE_IPV6 = 0x86DD
 ETHERTYPE_LLDP = 0x88CC
-# Below this value the field is a length (IEEE 802.3). IS-IS is the only supported protocol of such
-# frames.
+# Below this value, the field is a length (IEEE 802.3). IS-IS is the only supported protocol with
+# such frames.
 ETHERTYPE_MINIMUM = 0x0600
 ISIS_LLC = b"\xfe\xfe\x03"
 
@@ -96,7 +96,7 @@ def ip_payload(frame: bytes) -> bytes:
 
 
 def local_frame(packet: bytes) -> bytes:
-    """Puts an IP packet into a frame with zero MACs. The pipeline routes it as locally
+    """Puts an IP packet into a frame with zero MACs, which the pipeline routes as locally
     originated."""
     ethertype = ETHERTYPE_IPV4 if packet[0] >> 4 == 4 else ETHERTYPE_IPV6
     return bytes(12) + _U16.pack(ethertype) + packet
@@ -256,9 +256,9 @@ def build_ipv6(header: IPv6, payload: bytes) -> bytes:
 def ipv6_upper_layer(packet: bytes, *, skip_mobility: bool = True) -> UpperLayer:
     """Walks the extension headers of an IPv6 packet.
 
-    The walk ends at the first header that is not an extension header. In a later fragment, the walk
-    ends after the fragment header. Without `skip_mobility`, the walk also ends at a mobility
-    header. Raises WireError for a truncated chain.
+    The walk ends at the first header that is not an extension header. In a later fragment, it ends
+    after the fragment header. Without `skip_mobility`, it also ends at a mobility header. Raises
+    WireError for a truncated chain.
     """
     header = parse_ipv6(packet)
     end = IPV6_HEADER + header.payload_length
@@ -310,7 +310,7 @@ def internet_checksum(data: bytes) -> int:
     """Returns the checksum of `data` (RFC 1071)."""
     if len(data) % 2:
         data += b"\0"
-    # 2^16 is 1 modulo 65535. So the one's complement sum is the remainder modulo 65535 of all data,
+    # 2^16 is 1 modulo 65535, so the one's complement sum is the remainder modulo 65535 of all data
     # read as one number.
     total = int.from_bytes(data, "big") % 0xFFFF
     if total == 0 and any(data):
@@ -362,7 +362,7 @@ def is_esp(packet: bytes) -> bool:
 
     Returns False for IKE and keepalives on the same port, and for later fragments of UDP (see
     `ipv6_fragment_id`). Returns True for a later IPv6 fragment that begins with an extension
-    header, since ESP may follow this header.
+    header, because ESP may follow this header.
     """
     protocol, at, is_later = _transport(packet)
     if protocol == ESP or (is_later and protocol in _MAY_HIDE_ESP):
@@ -370,7 +370,7 @@ def is_esp(packet: bytes) -> bool:
     ports = packet[at : at + 4]
     if protocol != UDP or is_later or _NAT_TRAVERSAL not in (ports[:2], ports[2:]):
         return False
-    # IKE starts with four zero bytes, and a keepalive is shorter than the marker.
+    # IKE starts with four zero bytes. A keepalive is shorter than four bytes.
     marker = packet[at + _UDP_HEADER : at + _UDP_HEADER + _MARKER]
     return len(marker) == _MARKER and any(marker)
 
@@ -378,7 +378,7 @@ def is_esp(packet: bytes) -> bool:
 def is_ike(packet: bytes) -> bool:
     """Returns whether an IP packet has a port of IKE (RFC 7296, section 2). Raises WireError.
 
-    Call it for packets that are not ESP.
+    Must not be called for ESP.
     """
     protocol, at, is_later = _transport(packet)
     ports = packet[at : at + 4]

@@ -43,8 +43,8 @@ _U16, _U32, _PORTS = Struct("!H"), Struct("!I"), Struct("!HH")
 def readable(frame: bytes) -> Fields:
     """Returns the fields of a frame that could be decoded.
 
-    They are `source_mac`, `ethertype` (if not IP), `source`, `destination`, `protocol`, `spi`,
-    `source_port`, `destination_port`, `icmp`, `mobility_type` and `fragment_offset` (bytes).
+    The fields are `source_mac`, `ethertype` (if not IP), `source`, `destination`, `protocol`,
+    `spi`, `source_port`, `destination_port`, `icmp`, `mobility_type` and `fragment_offset` (bytes).
     `unreadable` names the error that stopped the decoding.
     """
     shown: Fields = {}

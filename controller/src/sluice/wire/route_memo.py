@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Caches the contents of route messages except the prefix.
+"""Caches the decoded contents of route messages, without their prefixes.
 
-The text of a route message is the message without its prefix: interface, gateway, metric. A full
-table has a million prefixes, but only some hundred distinct texts. `RouteMemo` cuts RTA_DST out of
-a message and looks up the rest. On a hit it decodes only the prefix, and routes with equal next
-hops share one tuple. The results are the same as without the cache: messages that miss, or are
+The **text** of a route message is the message without its prefix: interface, gateway, metric. A
+full table has a million prefixes, but only some hundred distinct texts. `RouteMemo` cuts RTA_DST
+out of a message and looks up the rest. On a hit it decodes only the prefix, and routes with equal
+next hops share one tuple. The results are the same as without the cache: messages that miss, or are
 unusual in any way, are left to `routes`.
 """
 
@@ -43,15 +43,14 @@ _LEAST = NETLINK_HEADER.size + RTMSG.size + 8
 
 
 class RouteMemo:
-    """Caches the texts (messages without the prefix) of one source of routes, by message type and
-    family."""
+    """Caches the texts of one source of routes, by message type and family."""
 
     def __init__(self) -> None:
         self._texts: dict[int, dict[bytes, tuple[Any, ...]]] = {}
         self._count = 0
 
     def events(self, data: bytes) -> list[RouteEvent] | None:
-        """Returns the events in these messages, or None if one of the messages misses."""
+        """Returns the events in these messages, or None if one of them is not in the cache."""
         events: list[RouteEvent] = []
         offset, end = 0, len(data)
         while offset < end:
@@ -88,7 +87,7 @@ class RouteMemo:
         return _made(RouteUpdated, (_made(Route, (key, *text[1:])),))
 
     def learn(self, data: bytes, offset: int, length: int, event: RouteEvent) -> None:
-        """Caches the event of a message. Call it only if decoding had no other effect."""
+        """Caches the event of a message. Must be called only if decoding had no other effect."""
         if isinstance(event, RouteUpdated):
             kind, route = RTM_NEWROUTE, event.route
             text: tuple[Any, ...] = (route.key.table, *route[1:])
@@ -101,7 +100,7 @@ class RouteMemo:
             return
         family, at, end = found
         rest = data[end : offset + length]
-        if RTA_DST in attributes(rest, 0):  # the last RTA_DST counts, but the first one was cut out
+        if RTA_DST in attributes(rest, 0):  # RTA_DST twice: the last one counts
             return
         if self._count >= LIMIT:
             self._texts, self._count = {}, 0
@@ -110,10 +109,10 @@ class RouteMemo:
 
 
 def cut(data: bytes, offset: int, length: int, kind: int) -> tuple[int, int, int] | None:
-    """Returns the family, and the start and end of RTA_DST, or None.
+    """Returns the family, and the start and end of RTA_DST.
 
-    Returns None unless RTA_DST is the first attribute, or follows RTA_TABLE as in the kernel's
-    messages.
+    RTA_DST must be the first attribute, or follow RTA_TABLE as in the kernel's messages. Returns
+    None otherwise.
     """
     if length < _LEAST or offset + length > len(data):
         return None

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Caches the contents of route messages except the prefix, and decodes known messages natively.
+"""Caches the decoded contents of route messages, and decodes further messages with the same
+contents in native code.
 
-`RouteRuns` replaces `RouteMemo` in `wire.fpm`. If every message of a frame hits, `read` puts the
-frame's routes into a run (`sluice._native.RouteRun`), without a Python object for each route. All
-other frames are left to `decode_payload`, which fills the cache.
+`RouteRuns` replaces `RouteMemo` in `wire.fpm`. If the cache has the texts of all messages in a
+frame, `read` puts the frame's routes into a run (`sluice._native.RouteRun`), without a Python
+object for each route. All other frames are left to `decode_payload`, which fills the cache.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sluice.wire.routes import RTA_DST, RTM_DELROUTE, RTM_NEWROUTE
 
 
 class RouteRuns:
-    """Caches the texts (messages without the prefix) of one source of routes.
+    """Caches the texts of one source of routes. A text is a message without its prefix.
 
     Prefixes whose first octet is in `unusual_heads` always miss.
     """
@@ -35,11 +36,11 @@ class RouteRuns:
         return self._memo.read(payloads, start, limit)
 
     def events(self, data: bytes) -> list[RouteEvent] | None:
-        """Returns None: `read` has consumed all messages that hit."""
+        """Returns None: all messages that are in the cache were already consumed by `read`."""
         return None
 
     def learn(self, data: bytes, offset: int, length: int, event: RouteEvent) -> None:
-        """Caches the event of a message. Call it only if decoding had no other effect."""
+        """Caches the event of a message. Must be called only if decoding had no other effect."""
         if isinstance(event, RouteUpdated):
             kind = RTM_NEWROUTE
             text: tuple[object, ...] = (event.route.key.table, *event.route[1:])
@@ -49,5 +50,5 @@ class RouteRuns:
             return
         at = cut(data, offset, length, kind)
         if at is None or RTA_DST in attributes(data[at[2] : offset + length], 0):
-            return  # the last RTA_DST counts, but the first one was cut out
+            return  # RTA_DST is repeated: the last one counts, but the first one was cut out
         self._memo.learn(data, offset, length, text)

@@ -66,13 +66,13 @@ RTNH_F_DEAD = 0x01
 RTA_DST, RTA_SRC, RTA_OIF, RTA_GATEWAY, RTA_PRIORITY = 1, 2, 4, 5, 6
 RTA_MULTIPATH, RTA_TABLE, RTA_VIA = 9, 15, 18
 RTA_ENCAP_TYPE, RTA_ENCAP, RTA_NH_ID = 21, 22, 30
-RTA_NEWDST = 19  # MPLS label stack pushed or swapped
+RTA_NEWDST = 19  # MPLS label stack that the route pushes, or swaps in
 
 NHA_ID, NHA_GROUP, NHA_BLACKHOLE, NHA_OIF, NHA_GATEWAY = 1, 2, 4, 5, 6
 NHA_ENCAP_TYPE, NHA_ENCAP, NHA_FDB = 7, 8, 11
 
-# Attributes of explicit next hops. The kernel sends them in addition to the next-hop object's id;
-# zebra does not.
+# Attributes of next hops in the route message itself. The kernel sends them in addition to the id
+# of the next-hop object. zebra does not.
 _SPELLED_OUT = frozenset({RTA_MULTIPATH, RTA_GATEWAY, RTA_VIA, RTA_OIF})
 
 UNREACHABLE = (NexthopSpec(None, None, 1, NexthopKind.UNREACHABLE),)
@@ -128,8 +128,8 @@ def _decode_route(kind: int, body: bytes, base: int, ignored: Counter[str]) -> R
 
 
 def _not_for_the_fib(header: tuple[int, ...], attrs: dict[int, bytes]) -> str | None:
-    """Returns the reason why a route does not belong in the FIB, as a counter's name. None if the
-    route belongs in the FIB."""
+    """Returns the reason why a route does not belong in the FIB, as a counter's name, or None if it
+    does."""
     family, _, source_length, tos, _, _, _, form, flags = header
     if family not in ADDRESS_SIZE:
         return f"route_family_{family}"
@@ -162,7 +162,7 @@ def _prefix(size: int, length: int, address: bytes | None, base: int) -> Prefix:
 def _nexthops(
     attrs: dict[int, bytes], family: int, base: int, ignored: Counter[str]
 ) -> tuple[NexthopSpec, ...]:
-    """Returns the next hops in the route message itself."""
+    """Returns the next hops that the route message itself contains."""
     if RTA_MULTIPATH in attrs:
         found = _multipath(attrs[RTA_MULTIPATH], family, base, ignored)
         if not found:
@@ -212,7 +212,7 @@ def _is_encapsulated(attrs: dict[int, bytes]) -> bool:
 def _gateway(attrs: dict[int, bytes], family: int, base: int) -> Address | None:
     """Returns the gateway of a route, or None.
 
-    RTA_GATEWAY has the route's family. RTA_VIA contains its own family (next hops of RFC 8950).
+    An address in RTA_GATEWAY is of the route's family. RTA_VIA names its family (RFC 8950).
     """
     if RTA_GATEWAY in attrs:
         address = attrs[RTA_GATEWAY]

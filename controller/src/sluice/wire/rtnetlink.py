@@ -100,7 +100,7 @@ def _decode_link(kind: int, body: bytes, base: int) -> LinkChanged | LinkRemoved
     if len(body) < IFINFOMSG.size:
         raise WireError("link_truncated", base, f"{len(body)} bytes of {IFINFOMSG.size}")
     family, _, _, ifindex, flags, _ = IFINFOMSG.unpack_from(body)
-    if family != AF_UNSPEC:  # AF_BRIDGE: a bridge port's settings, not the link's
+    if family != AF_UNSPEC:  # AF_BRIDGE: settings of a bridge port, not of the link
         return None
     if kind == RTM_DELLINK:
         return LinkRemoved(ifindex)
@@ -156,12 +156,12 @@ def _decode_address(kind: int, body: bytes, base: int) -> AddressAdded | Address
     attrs = attributes(body, IFADDRMSG.size, base)
     if IFA_FLAGS in attrs:
         flags = fixed(attrs[IFA_FLAGS], "IFA_FLAGS", U32, base)
-    # IFA_LOCAL is the own address; IFA_ADDRESS differs from it on point-to-point links only.
+    # IFA_LOCAL is the address of this host. IFA_ADDRESS differs only on point-to-point links.
     own = attrs.get(IFA_LOCAL, attrs.get(IFA_ADDRESS))
     if own is None or len(own) != ADDRESS_SIZE[family] or length > len(own) * 8:
         raise WireError("address_size", base, f"address {own!r}/{length} of family {family}")
     if attrs.get(IFA_ADDRESS, own) != own:
-        length = len(own) * 8  # the connected prefix is that of the peer, and arrives as a route
+        length = len(own) * 8  # the peer's prefix is connected, and arrives as a route
     address = InterfaceAddress(own, length)
     if kind == RTM_DELADDR or flags & IFA_F_DADFAILED:
         return AddressRemoved(ifindex, address)
@@ -174,9 +174,9 @@ def _decode_neighbor(kind: int, body: bytes, base: int) -> NeighborChanged | Non
     family, _, _, ifindex, state, flags, form = NDMSG.unpack_from(body)
     if family not in ADDRESS_SIZE or flags & NTF_PROXY:
         return None
-    # The kernel sets RTN_LOCAL in the entry of a neighbour that has the address of an interface of
-    # this host, even if that interface is down. On a VRRP backup, the VRRP master is such a
-    # neighbour. With NOARP, the entry stands for this host itself.
+    # The kernel sets RTN_LOCAL in the entry of a neighbour whose address some interface of this
+    # host also has, even if that interface is down. On a VRRP backup, the VRRP master is such a
+    # neighbour. With NOARP in addition, the entry stands for this host itself.
     to_itself = form == RTN_LOCAL and state == NeighborState.NOARP
     if form not in (RTN_UNSPEC, RTN_UNICAST, RTN_LOCAL) or to_itself:
         return None  # entries for multicast, broadcast and this host are not neighbours
@@ -195,7 +195,7 @@ def _decode_neighbor(kind: int, body: bytes, base: int) -> NeighborChanged | Non
     if current is NeighborState.NONE:
         foreign = False
     if current in LEARNED_STATES and mac is not None and not foreign and not _is_host_mac(mac):
-        # RFC 1812, 3.3.2 forbids such a MAC address. Linux accepts it.
+        # RFC 1812, 3.3.2 forbids such a MAC address in ARP, but Linux accepts it.
         mac, current = None, NeighborState.FAILED
     return NeighborChanged(ifindex, address, mac, current, foreign)
 
@@ -222,7 +222,7 @@ STATES_WITH_MAC = LEARNED_STATES | {NeighborState.NOARP, NeighborState.PERMANENT
 def _neighbor_state(state: int) -> NeighborState:
     try:
         return NeighborState(state)
-    except ValueError:  # an unknown state, of a later kernel, is unusable for forwarding
+    except ValueError:  # a state of a later kernel counts as unusable
         return NeighborState.NONE
 
 
@@ -267,8 +267,8 @@ def resolve_neighbor(sequence: int, ifindex: int, address: Address) -> bytes:
 
     The kernel acknowledges the request.
 
-    NLM_F_EXCL: if the entry exists, the kernel answers EEXIST and does not change it. Without the
-    flag, NTF_USE would remove PERMANENT and NTF_EXT_LEARNED from the entry (since Linux 5.16).
+    With NLM_F_EXCL, the kernel answers EEXIST if the entry exists, and does not change it. Without
+    the flag, NTF_USE would remove PERMANENT and NTF_EXT_LEARNED from the entry (since Linux 5.16).
     """
     body = NDMSG.pack(_family(address), 0, 0, ifindex, 0, NTF_USE, 0)
     flags = _SET | NLM_F_CREATE | NLM_F_EXCL
@@ -278,7 +278,7 @@ def resolve_neighbor(sequence: int, ifindex: int, address: Address) -> bytes:
 def add_address(sequence: int, ifindex: int, address: InterfaceAddress) -> bytes:
     """Encodes a request to add an address to an interface. The kernel acknowledges the request.
 
-    The address is marked as one of Sluice's. The request succeeds even if the interface already has
+    The address is marked as added by Sluice. The request succeeds even if the interface already has
     the address.
     """
     body = _address_body(ifindex, address) + attribute(IFA_PROTO, bytes([IFAPROT_SLUICE]))

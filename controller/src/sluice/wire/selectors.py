@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the selectors of a frame for policy lookups, exactly as the pipeline's parser does.
 
-Invariant: this module and the pipeline (p4src/parser.p4 and option_states.p4) read the same values.
-Lookups in the flow cache use the pipeline's values, and flow entries use this module's values. The
-pipeline parses at most PARSED_OPTIONS options and PARSED_EXTENSIONS extension headers. This module
-parses all of them, so that policy sees the whole header chain. Packets that exceed these limits are
-not cacheable. Packets that the pipeline refuses raise WireError here: inconsistent headers, source
-routes, routing headers with segments left, and first fragments too short for their ports.
+Invariant: this module and the pipeline (p4src/parser.p4 and option_states.p4) read the same values,
+because lookups in the flow cache use the pipeline's values, and flow entries use this module's
+values. The pipeline parses at most PARSED_OPTIONS options and PARSED_EXTENSIONS extension headers.
+This module parses all of them, so that policy sees the whole header chain. Packets that exceed the
+pipeline's limits are not cacheable. Packets that the pipeline refuses raise WireError here:
+inconsistent headers, source routes, routing headers with segments left, and first fragments too
+short for their ports.
 
 `quoted_packet` and `too_big` are for ICMP errors (RFC 4301, sections 6 and 8). Depends on
 policy.model and packet.
@@ -40,7 +41,8 @@ from sluice.wire.packet import (
 
 PARSED_OPTIONS = 10
 PARSED_EXTENSIONS = 6
-# Headers that are skipped (RFC 4301, 4.4.1.1). All others, even AH, are next-layer protocols.
+# Headers that are skipped (RFC 4301, 4.4.1.1). Any other header, even AH, is the next-layer
+# protocol.
 _LOOKED_THROUGH = frozenset({HOP_BY_HOP, ROUTING, FRAGMENT, DESTINATION_OPTIONS})
 _END_OF_OPTIONS, _NO_OPERATION = 0, 1
 _SOURCE_ROUTES = frozenset({131, 137})
@@ -74,8 +76,8 @@ _FRAGMENT = Struct("!HI")  # offset, reserved bits and M; identification
 class Fragment(NamedTuple):
     """Holds the identification of a fragment's datagram, and the fragment's bytes (`start`, `end`).
 
-    In IPv4, `protocol` is part of the datagram's identity (RFC 791, 3.2). In IPv6, `protocol` is 0,
-    since it is not part of the identity (RFC 8200, 4.5).
+    In IPv4, `protocol` is part of the datagram's identity (RFC 791, 3.2). In IPv6, it is not part
+    of the identity (RFC 8200, 4.5), so it is 0 here.
     """
 
     identification: int
@@ -88,9 +90,9 @@ class Fragment(NamedTuple):
 class SeenPacket(NamedTuple):
     """Holds a packet's selectors, and the fields that the flow cache needs.
 
-    `is_cacheable`: the pipeline can parse all headers, so that the pipeline's key agrees with the
-    selectors. `protocol` is the protocol in the key, also for a later IPv6 fragment. `fragment` is
-    None for a whole packet.
+    `is_cacheable`: the pipeline can parse all headers, so its key agrees with the selectors.
+    `protocol` is the protocol in the key, also for a later IPv6 fragment. `fragment` is None for a
+    whole packet.
     """
 
     selectors: Selectors
@@ -122,7 +124,7 @@ class SeenPacket(NamedTuple):
         )
 
     def as_later_fragment(self) -> Selectors:
-        """Returns the selectors of later fragments of this datagram."""
+        """Returns the selectors that later fragments of this datagram have."""
         protocol = self.protocol if len(self.selectors.source) == 4 else None
         return self.selectors._replace(
             protocol=protocol,
@@ -136,9 +138,9 @@ class SeenPacket(NamedTuple):
 class Quoted(NamedTuple):
     """Holds the packet that an ICMP error quotes, with source and destination swapped.
 
-    So the selectors are those of an answer to the packet. `fragment_class` and `identity`
-    (`packet_identity`) are the quoted packet's. `spi` is set if the quoted packet is ESP, or ESP in
-    UDP.
+    The selectors are thus those of an answer to the packet. `fragment_class` and `identity`
+    (`packet_identity`) are those of the quoted packet itself. `spi` is set if the quoted packet is
+    ESP, or ESP in UDP.
     """
 
     selectors: Selectors
@@ -150,8 +152,9 @@ class Quoted(NamedTuple):
 class TooBig(NamedTuple):
     """Describes an ICMP error about a packet that was too big for a link.
 
-    `sender` sent the error. `mtu` is the link's MTU as reported, or 0 if it was not reported.
-    `length` is that of the quoted packet. `mtu` and `length` are in bytes of an IP packet.
+    `sender` is the sender of the error. `mtu` is the link's MTU as reported, or 0 if it was not
+    reported. `length` is the quoted packet's length. `mtu` and `length` are in bytes of an IP
+    packet.
     """
 
     sender: bytes
@@ -161,8 +164,8 @@ class TooBig(NamedTuple):
 
 
 class _Upper(NamedTuple):
-    """Describes a packet's upper layer. `headers` is the length of the headers that every fragment
-    repeats, in bytes."""
+    """Describes a packet's upper layer. `headers` is the length in bytes of the headers that every
+    fragment repeats."""
 
     protocol: int
     offset: int
@@ -189,12 +192,13 @@ def is_neighbor_discovery(seen: Selectors) -> bool:
 
 
 def is_icmp_error(seen: Selectors) -> bool:
-    """Returns whether a packet is an ICMP error that may be judged by the packet it quotes."""
+    """Returns whether a packet is an ICMP error whose quote may decide about it."""
     return seen.icmp is not None and seen.icmp >> 8 in _ERRORS.get(seen.protocol or 0, ())
 
 
 def quotes_a_packet(seen: Selectors) -> bool:
-    """Returns whether a packet is an ICMP error of any type, also one that no quote is read of."""
+    """Returns whether a packet is an ICMP error of any type, including those whose quote never
+    decides."""
     return seen.icmp is not None and seen.icmp >> 8 in _QUOTING.get(seen.protocol or 0, ())
 
 
@@ -207,8 +211,8 @@ def quoted_packet(frame: bytes, *, is_own: bool = False) -> Quoted | None:
     """Returns the packet that an ICMP error quotes, or None if the frame is not an ICMP error.
 
     RFC 4301, section 6.2: an error that no rule matches is treated as a packet of the reverse flow
-    of the quoted packet. Raises WireError, also if the error's destination is not the quoted
-    packet's source: then the error is not an answer to that packet.
+    of the quoted packet. Raises WireError. This includes an error whose destination is not the
+    quoted packet's source, because such an error is not an answer to that packet.
     """
     packet = ip_payload(frame)
     (seen, *_), offset = _see(packet, is_own)
@@ -232,7 +236,7 @@ def quoted_packet(frame: bytes, *, is_own: bool = False) -> Quoted | None:
 
 
 def too_big(frame: bytes) -> TooBig | None:
-    """Decodes an ICMP error about a packet that was too big. Returns None for anything else.
+    """Decodes an ICMP error about a packet that was too big. Returns None for any other packet.
 
     See RFC 1191, section 4, and RFC 4443, section 3.2. Raises WireError like `quoted_packet`, and
     for an error that is fragmented or has a wrong checksum.
@@ -269,10 +273,10 @@ def _is_too_big(seen: Selectors, is_ipv4: bool) -> bool:
 
 
 def packet_identity(frame: bytes) -> bytes | None:
-    """Returns bytes that identify a packet, or None for a later fragment.
+    """Returns bytes that identify a packet. Returns None for a later fragment.
 
-    These bytes are equal in a packet, in its datagram's first fragment, and in an ICMP error's
-    quote. They are addresses, protocol, IPv4's identification, and the first eight bytes after all
+    These bytes are the same for a packet, its datagram's first fragment, and its quote in an ICMP
+    error. They are addresses, protocol, IPv4's identification, and the first eight bytes after all
     IP headers. Later fragments lack these eight bytes. Raises WireError.
     """
     packet = ip_payload(frame)
@@ -373,7 +377,7 @@ def _ipv4_upper(packet: bytes) -> _Upper:
 
 
 def _walk_options(options: bytes) -> bool:
-    """Returns whether the pipeline can walk all of these IPv4 options. Raises WireError."""
+    """Returns whether the pipeline can parse all of these IPv4 options. Raises WireError."""
     at = walked = 0
     is_parsed = True
     while at < len(options):

@@ -1,30 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the programs that steer frames between a network card, the kernel and the switch.
+"""Assembles the eBPF programs that steer frames between a network card, the kernel and the switch.
 
-A taken interface's ingress hook (tc, `clsact`) runs three programs, each of which calls the next
-one through a program array:
+The ingress hook (tc, `clsact`) of an interface that was taken over runs three programs. The first
+and the second call the next one through a program array:
 
-1. `gate` on the hook calls slot 0 of the first array. If the slot is empty, the kernel gets the
-   frame.
+1. `gate` is attached to the hook. It calls slot 0 of the first array. If the slot is empty, the
+   kernel gets the frame.
 2. A second `gate` is in this slot. It calls slot 0 of the second array.
-3. `steering` is in that slot. It decides for each frame: switch or kernel.
+3. `steering` is in that slot. It decides for each frame whether the switch or the kernel gets it.
 
-The controller alone has the first array open, and the switch the second one. The kernel empties an
-array when the last process that has it open is gone (`bpf_fd_array_map_clear`). So from the moment
-at which one of these processes dies, for any reason, the kernel gets all frames. No process has to
-run for this.
+Only the controller has the first array open, and only the switch has the second one. The kernel
+empties an array when the last process that has it open is gone (`bpf_fd_array_map_clear`). So when
+one of these processes dies for any reason, the kernel gets all frames from that moment on. No
+process has to react.
 
-`steering` gives a frame to the switch only if all of this holds; otherwise the kernel gets it:
+`steering` gives a frame to the switch only if all of these conditions hold; otherwise the kernel
+gets it:
 
 - Steering is on (`SWITCH_ON` in the settings).
-- The frame is IPv4 or IPv6, untagged or with one 802.1Q tag, and its interface, VLAN and
-  destination MAC address are in the table of ports.
+- The frame is IPv4 or IPv6, untagged or with one 802.1Q tag. Its interface, VLAN and destination
+  MAC address are in the table of ports.
 - The interface forwards this family.
-- The longest matching prefix of the destination has the verdict `TO_SWITCH`. The verdict of a
-  destination without a prefix is `TO_SWITCH` too.
+- The longest matching prefix of the destination has the verdict `TO_SWITCH`, or there is no
+  matching prefix.
 
 So ARP, neighbour discovery, multicast, packets for this host and everything unusual stay with the
-kernel. `to_wire` and `silent` are the programs of the port's other side.
+kernel. `to_wire` and `silent` are the programs on the host's end of the switch's port.
 
 Pure. Depends on wire.bpf. The offsets are those of struct __sk_buff (linux/bpf.h).
 """
@@ -59,7 +60,7 @@ SETTING = Struct("=I")
 VERDICT = Struct("=I")
 PREFIX_LENGTH = Struct("=I")
 
-# Positions below the frame pointer.
+# Positions of buffers below the frame pointer.
 _KEY, _SETTING_KEY, _PORT_KEY = -24, -4, -40
 
 
@@ -88,7 +89,8 @@ def prefix_key(prefix: Prefix) -> bytes:
 
 
 def _network_order(value: int) -> int:
-    """Returns the number that a field of two octets in network order has on this machine."""
+    """Returns the value that a program on this machine reads from a two-octet field in network
+    order."""
     return int.from_bytes(value.to_bytes(2, "big"), sys.byteorder)
 
 
@@ -140,8 +142,8 @@ def _check_setting(made: Program, settings: int) -> None:
 
 
 def _look_up(made: Program, table: int, key: int) -> None:
-    """Looks up a key below the frame pointer. R0 then points to the value. Gives the frame to the
-    kernel if there is none."""
+    """Looks up the key that is stored below the frame pointer. R0 then points to the value. If
+    there is no entry, the kernel gets the frame."""
     made.load_map(R1, table)
     made.copy(R2, R10)
     made.add(R2, key)
@@ -169,7 +171,7 @@ def _find_port(made: Program, ports: int) -> None:
 
 
 def _check_prefix(made: Program, destination: int, length: int, table: int) -> None:
-    """Gives the frame to the kernel if the longest matching prefix says so."""
+    """Gives the frame to the kernel if the longest matching prefix has no verdict TO_SWITCH."""
     made.store_value(R10, _KEY, length * 8)
     _load_bytes(made, destination, _KEY + 4, length)
     made.load_map(R1, table)
@@ -194,7 +196,7 @@ def _load_bytes(made: Program, offset: int, to: int, length: int) -> None:
 
 
 def to_wire(ifindex: int) -> bytes:
-    """Returns the program that sends each frame of the switch on a network card."""
+    """Returns the program that sends each frame of the switch to the wire of a network card."""
     made = Program()
     made.set(R1, ifindex)
     made.set(R2, 0)

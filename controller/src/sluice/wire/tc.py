@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Encodes traffic control requests: a `clsact` qdisc, and BPF filters on it (linux/pkt_cls.h).
 
-A filter of `sluice up` is recognized by its preference, handle and name. Depends on wire.netlink.
+Filters of `sluice up` are recognized by preference, handle and name. Depends on wire.netlink.
 """
 
 from __future__ import annotations
@@ -59,6 +59,6 @@ def _filter(ifindex: int, hook: Hook) -> bytes:
 
 
 def is_ours(body: bytes) -> bool:
-    """Returns whether a filter is one of `sluice up`."""
+    """Returns whether a filter was added by `sluice up`."""
     options = attributes(attributes(body, TCMSG.size).get(TCA_OPTIONS, b""), 0)
     return options.get(TCA_BPF_NAME) == NAME

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decodes XFRM events of NETLINK_XFRM (linux/xfrm.h), and encodes requests.
 
-Structures have the layout of 64-bit kernels, that is C structures with natural alignment. A message
-decodes to an event of `xfrm_model`, or to None if the mirror of the databases does not need it. The
-caller counts such messages. An inconsistent message raises WireError.
+Structures have the layout of 64-bit kernels: C structures with natural alignment. A message decodes
+to an event of `xfrm_model`, or to None if the mirror of the databases does not need it. The caller
+counts such messages. An inconsistent message raises WireError.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ SELECTOR_REST = Struct("=HBBB3xiI")
 SELECTOR_SIZE = SELECTOR_PORTS.size + SELECTOR_REST.size
 # destination, SPI, protocol
 ID = Struct("!16sIB3x")
-# soft limit and hard limit each of: bytes, packets, seconds since added, seconds since first use
+# soft and hard limits of: bytes, packets, seconds since added, seconds since first use
 LIFETIMES = Struct("=8Q")
 # bytes, packets, added, first used
 USAGE = Struct("=4Q")
@@ -108,8 +108,8 @@ STATE_ID_SIZE = STATE_ID_WIRE.size + STATE_ID_REST.size
 # family | source | reqid, mode, share, optional, three masks of algorithms
 TEMPLATE_REST = Struct("=H2x16sIBBBxIII")
 TEMPLATE_SIZE = ID.size + TEMPLATE_REST.size
-# name, key length in bits; the second also has the length of the ICV or of the truncated hash in
-# bits
+# name, key length in bits; the second structure also has the length of the ICV or of the truncated
+# hash in bits
 ALGORITHM = Struct("=64sI")
 ALGORITHM_WITH_ICV = Struct("=64sII")
 ENCAPSULATION_KIND = Struct("=H")
@@ -260,9 +260,9 @@ def _policy_changed(body: bytes, base: int) -> PolicyChanged | None:
 
 
 def _policy_gone(body: bytes, base: int) -> PolicyGone | None:
-    """Decodes a deletion by XFRMA_POLICY, which has the whole policy.
+    """Decodes a deleted policy from XFRMA_POLICY, which has the whole policy.
 
-    The fixed part before this attribute lacks either the index or the selector.
+    The fixed part of the message lacks either the index or the selector.
     """
     _require(body, POLICY_ID_SIZE, "policy_id", base)
     attrs = attributes(body, POLICY_ID_SIZE, base)
@@ -432,8 +432,8 @@ def acquire(sequence: int, policy: KernelPolicy, flow: KernelSelector) -> bytes:
     """Encodes a message that makes the kernel request an SA from its key managers.
 
     The kernel forwards XFRM_MSG_ACQUIRE from user space to all listeners (xfrm_add_acquire), such
-    as IKE daemons. It does the same for its own packets that match the policy. The message changes
-    no state in the kernel.
+    as IKE daemons, just as it notifies them for its own packets. The message changes no state in
+    the kernel.
     """
     (template, *_) = policy.templates
     body = ID.pack(_union(template.destination), 0, template.protocol)
@@ -455,9 +455,10 @@ def report_usage(sequence: int, state: KernelState, usage: Usage) -> bytes:
 
 
 def expire(sequence: int, state: KernelState, *, hard: bool) -> bytes:
-    """Encodes a message that makes the kernel notify its key managers of a reached lifetime.
+    """Encodes a message that makes the kernel notify its key managers that a state has reached a
+    lifetime limit.
 
-    A hard lifetime ends the state.
+    A hard limit ends the state.
     """
     body = bytearray(STATE_SIZE)
     ID.pack_into(
