@@ -6,10 +6,14 @@
 //! meaning for this module.
 //!
 //! A node covers the prefixes of one to six bits below a path. A bitmap marks the present prefixes in *preorder*: a
-//! prefix comes before the prefixes inside it, and after all prefixes to its left. This has three advantages. The order
-//! of bits is the order of iteration. The prefixes inside a prefix are adjacent. Of all prefixes that contain an
-//! address, the longest has the highest bit. Values and child nodes are arrays in pools. The index in an array is the
-//! number of set bits before an element's bit (Eatherton, Varghese, Dittia: "Tree bitmap", SIGCOMM CCR 2004).
+//! prefix comes before the prefixes inside it, and after all prefixes to its left. This order has three advantages:
+//!
+//! - Iteration visits prefixes in the order of bits.
+//! - The prefixes inside a prefix are adjacent.
+//! - Of all prefixes that contain an address, the longest has the highest bit.
+//!
+//! Values and child nodes are arrays in pools. An element's index in its array is the number of set bits before the
+//! element's bit (Eatherton, Varghese, Dittia: "Tree bitmap", SIGCOMM CCR 2004).
 
 mod ranges;
 
@@ -436,7 +440,7 @@ impl<A: Address> Rib<A> {
         if bitmap >> position & 1 == 0 {
             return None;
         }
-        // A prefix has a higher position than the prefixes that contain it.
+        // Only lower positions are considered: a prefix comes after the prefixes that contain it.
         let around = bitmap & ANCESTORS[path as usize] & ((1 << position) - 1);
         if around != 0 {
             outer = Some((at, 127 - around.leading_zeros()));
@@ -493,7 +497,7 @@ impl<A: Address> Rib<A> {
     /// Returns the longest prefix that covers a prefix, and whether there are longer prefixes inside it.
     #[inline]
     fn around(&self, prefix: Prefix<A>) -> Around {
-        // Location of the best match so far. The match's value is read only at the end.
+        // Location of the best match so far. Its value is read only at the end.
         let mut best = None;
         let mut node = &self.root;
         let mut start = 0;
