@@ -16,7 +16,7 @@ use sluice_ports::poller::Poller;
 use sluice_ports::{PortCounters, Receiver, Transmitter};
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
-/// Text that every key in these tests contains, and that occurs nowhere else.
+/// Text that occurs in every key of these tests, and nowhere else.
 pub(crate) const SECRET: &str = "5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2";
 
 /// Runs `test` in a separate network namespace, with a veth pair: `engine`, and `port` for the switch.

@@ -72,7 +72,7 @@ fn a_killed_engine_never_repeats_a_sequence_number() {
             }
             assert!(!engine.end(libc::SIGKILL).success());
         }
-        // At most two chunks of numbers were skipped.
+        // At most two chunks of sequence numbers were skipped.
         assert!(last < 3 << 20);
     });
 }
