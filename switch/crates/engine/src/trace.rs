@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tracing: reports every step of a packet's processing.
 //!
-//! The interpreter is generic over [`Trace`]. With [`NoTrace`] the interpreter does not build the steps, so tracing
-//! costs nothing then.
+//! The interpreter is generic over [`Trace`]. With [`NoTrace`], it is compiled without building the steps, so a
+//! disabled trace costs nothing.
 
 use sluice_program::{
     CalculationId, ConditionalId, CounterId, DigestId, HeaderId, MeterId, RegisterId, StateId,
@@ -19,7 +19,8 @@ pub enum Step<'a> {
     /// The packet, or a copy of the packet, enters the parser or egress with this `instance_type` (see
     /// [`crate::InstanceType`]).
     Enter(Stage, u32),
-    /// The packet reaches a point of the program. Parser states are reported as [`Step::State`] instead.
+    /// The packet reaches a point of the program other than a parser state. Parser states are reported as
+    /// [`Step::State`].
     At(ProgramPoint),
     /// The parser enters a state.
     State(StateId),
