@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generates frames of every kind that the programs parse. Most frames are well formed at first. About half of the
-//! frames are damaged afterwards.
+//! Generates frames of every kind that the programs parse. Most frames are well formed at first. About half of them are
+//! then damaged.
 //!
-//! Frames and table entries ([`crate::state`]) take addresses, ports and identifiers from [`VALUES`]. Therefore frames
-//! hit entries.
+//! Frames and table entries ([`crate::state`]) take addresses, ports and identifiers from [`VALUES`]. So frames hit
+//! entries.
 
 use crate::choices::Choices;
 
@@ -281,7 +281,7 @@ fn payload(choices: &mut Choices<'_>, out: &mut Vec<u8>, tag: u64) {
     }
 }
 
-/// Truncates, modifies or extends about every second frame.
+/// Damages about every second frame: truncates, modifies or extends it.
 fn damage(choices: &mut Choices<'_>, bytes: &mut Vec<u8>) {
     match choices.below(16) {
         0..8 => {}
