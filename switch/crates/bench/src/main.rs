@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Measures the switch's lookup structures and its ESP engine, and compares them with structures of other projects. All
-//! of them run in one process, in turn.
+//! of them run in one process, one after the other.
 //!
 //! `make bench-NAME` runs this program and writes the results. The program prints every round as JSON on standard
 //! output, and its progress on standard error. The program is not part of the product.

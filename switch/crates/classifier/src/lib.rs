@@ -6,8 +6,8 @@
 //! removed one by one. A lookup never scans all rules. As long as rules differ in their bits, the lookup time of
 //! [`Classifier`] hardly depends on their number.
 //!
-//! **Structure.** The classifier is a decision tree. There are two kinds of nodes. A node may *select bits* of a window
-//! of 64 bits. These bits are the index of a child. Or a node compares a range field with *thresholds*. If a rule
+//! **Structure.** The classifier is a decision tree. There are two kinds of nodes. One kind *selects bits* of a window
+//! of 64 bits. These bits are the index of a child. The other kind compares a range field with *thresholds*. If a rule
 //! wildcards some of the selected bits, it is copied to all matching children. If these are too many, the rule goes to
 //! the node's *rest* instead, a separate tree. A lookup skips the rest if the match found so far ranks before all rules
 //! of the rest. So the trees partition the rules automatically, as CutSplit (Li et al., INFOCOM 2018) and related work

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs a worker: one thread that receives packets, runs the program on them and sends the results.
 //!
-//! The loop takes a batch from each receiver in turn. It waits only if no receiver has packets. Between batches, it
-//! executes commands, such as loading a program or adding a port.
+//! The loop takes a batch from one receiver after the other. It waits only if no receiver has packets. Between batches,
+//! it executes commands, such as loading a program or adding a port.
 
 use std::io;
 use std::sync::Arc;

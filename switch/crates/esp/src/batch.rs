@@ -8,7 +8,7 @@ use crate::shim::{MAX_OUTPUT, PACKET};
 /// Maximum number of frames in a batch.
 pub const BATCH: usize = 64;
 
-/// Headroom of a frame, longer than the longest outer headers. With this length, the packet behind the shim begins at a
+/// Headroom of a frame, longer than the longest outer headers. With this length, the packet after the shim begins at a
 /// cache line.
 pub(crate) const HEADROOM: usize = 128 - PACKET;
 const LINE: usize = 64;

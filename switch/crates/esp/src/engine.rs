@@ -546,7 +546,7 @@ fn decrypt(
         return Err(Drop::Malformed);
     };
     match belongs(&shim, sa.owner()) {
-        // A shim with bundle 0 fits every SA: the pipeline could not read the packet's SPI.
+        // A shim with bundle 0 fits every SA. The pipeline did not know the bundle, because it could not read the SPI.
         Err(Drop::WrongBundle) if shim.bundle == 0 => {}
         other => other?,
     }

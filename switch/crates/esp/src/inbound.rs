@@ -185,7 +185,7 @@ impl InboundSa {
         self.lifetime.age().max(age)
     }
 
-    /// Decrypts the packet behind a frame's shim in place.
+    /// Decrypts the packet that follows a frame's shim, in place.
     ///
     /// # Errors
     /// Returns the reason of the drop. After an error, no byte of the slot may be sent.
@@ -248,7 +248,7 @@ impl InboundSa {
         };
         let outer = ip::traffic_class(whole) & 3;
         let inner = &mut whole[inside.at..inside.at + inside.payload];
-        // Bytes behind the inner packet are traffic flow confidentiality padding (RFC 4303, 2.7).
+        // Bytes after the inner packet are traffic flow confidentiality padding (RFC 4303, 2.7).
         let view = View::read(inner).ok_or(Drop::InnerMalformed)?;
         if view.version != version {
             return Err(Drop::InnerMalformed);

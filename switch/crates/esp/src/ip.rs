@@ -39,7 +39,7 @@ pub struct View {
     pub version: u8,
     /// Length of the packet.
     pub length: usize,
-    /// Offset of the upper layer, behind options and extension headers.
+    /// Offset of the upper layer, after options and extension headers.
     pub upper: usize,
     /// Protocol of the upper layer.
     pub protocol: u8,
@@ -175,7 +175,7 @@ pub struct Fragment {
     pub data: usize,
     /// Offset of the packet's end.
     pub end: usize,
-    /// Protocol of the datagram. For IPv6: type of the first header behind the fragment header.
+    /// Protocol of the datagram. For IPv6, the type of the first header after the fragment header.
     pub protocol: u8,
     /// IPv6: offset of the byte that contains the type of the fragment header.
     next_at: Option<usize>,

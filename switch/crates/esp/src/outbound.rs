@@ -284,8 +284,8 @@ impl OutboundSa {
         }
     }
 
-    /// Encrypts the packet behind a frame's shim in place. Returns the range of the ESP packet in the frame's slot. A
-    /// failed packet has also used up a sequence number, and counts towards the lifetime.
+    /// Encrypts the packet that follows a frame's shim, in place. Returns the range of the ESP packet in the frame's
+    /// slot. A failed packet has also used up a sequence number, and counts towards the lifetime.
     ///
     /// # Errors
     /// Returns the reason of the drop. After an error, no byte of the slot may be sent.

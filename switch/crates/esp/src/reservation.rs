@@ -173,8 +173,8 @@ impl Reservations {
         })
     }
 
-    /// Reserves numbers like [`Reservations::claim`], but only for a key that has a record. For a key that has
-    /// encrypted before.
+    /// Reserves numbers for a key that has encrypted before. Does the same as [`Reservations::claim`], but fails if the
+    /// key has no record.
     ///
     /// # Errors
     /// See [`ReservationError`].
@@ -219,8 +219,8 @@ impl Reservations {
         let slot = record.slot;
         let written = self.store.write(slot, &fingerprint, limit);
         if let Err(error) = written.and_then(|()| self.store.file.sync_data()) {
-            // After a failed write, the disk may have the old or the new limit. So the slot of a new key stays taken.
-            // In memory, the limit does not rise.
+            // After a failed write, the disk may have the old or the new limit. So the slot of a new key stays taken,
+            // and the limit in memory does not rise.
             if record.limit == 0 {
                 state.unwritten.insert(fingerprint, slot);
             }

@@ -11,7 +11,7 @@ pub const ETHERTYPE_IPV4: u16 = 0x0800;
 /// IPv6's EtherType.
 pub const ETHERTYPE_IPV6: u16 = 0x86dd;
 
-/// Offset of the packet in a frame: behind the Ethernet header and the shim.
+/// Offset of the packet in a frame, after the Ethernet header and the shim.
 pub const PACKET: usize = ETHERNET + SHIM;
 
 /// Size of an output buffer in bytes: room for the shim and the longest IPv6 packet.
@@ -67,7 +67,7 @@ pub struct Shim {
 }
 
 impl Shim {
-    /// Parses a frame's shim. Returns the shim and the packet behind it, with any padding of the frame.
+    /// Parses a frame's shim. Returns the shim, and the packet after it with any padding of the frame.
     ///
     /// # Errors
     /// Returns the reason of the drop.

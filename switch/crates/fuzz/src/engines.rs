@@ -108,8 +108,8 @@ impl Target for EnginesTarget {
         programs::seeds(&self.programs, LENGTH)
     }
 
-    /// Mostly returns new random bytes. Keeping parts of an old input would help only if its quality were known, such
-    /// as its coverage.
+    /// In three of four cases returns new random bytes. Keeping parts of an old input would help only if its quality
+    /// were known, such as its coverage.
     fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
         if random.one_in(4) {
             return crate::mutate::bytes(random, input, other);

@@ -63,7 +63,7 @@ impl Target for EspTarget {
         (0..32).map(|_| random.bytes(LENGTH)).collect()
     }
 
-    /// Mostly returns new random bytes, as the target `packet` does.
+    /// In half of the cases returns new random bytes, as the target `packet` does.
     fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
         if random.one_in(2) {
             return crate::mutate::bytes(random, input, other);

@@ -216,7 +216,7 @@ fn ipv6(choices: &mut Choices<'_>, out: &mut Vec<u8>, deeper: usize) {
     out[start + 4..start + 6].copy_from_slice(&length.to_be_bytes());
 }
 
-/// Writes a chain of extension headers that starts with type `next`. Returns the protocol behind the chain.
+/// Writes a chain of extension headers that starts with type `next`. Returns the protocol after the chain.
 fn extensions(choices: &mut Choices<'_>, out: &mut Vec<u8>, mut next: u8) -> u8 {
     for _ in 0..16 {
         let behind = *choices.pick(&PROTOCOLS);

@@ -25,7 +25,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Parses a frame. Returns `None` unless a whole IP header follows Ethernet and at most two VLAN tags.
+    /// Parses a frame. Returns `None` if no whole IP header follows after Ethernet and at most two VLAN tags.
     pub(super) fn read(frame: &[u8]) -> Option<Self> {
         let mut at = 12;
         let mut kind = word(frame, at)?;

@@ -144,7 +144,7 @@ impl Running {
         serde_json::from_str(&self.ctl(&["show", "--json"])).unwrap()
     }
 
-    /// Sends a packet behind a shim, and returns the frame that the engine answers.
+    /// Sends a packet after a shim, and returns the frame with which the engine answers.
     pub(crate) fn exchange(&mut self, task: Task, packet: &[u8]) -> Vec<u8> {
         self.send(task, packet);
         let mut answer = Vec::new();

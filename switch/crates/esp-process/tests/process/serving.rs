@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests that packets are served, that SAs are added and deleted, and which state survives the process.
+//! Tests that packets are served, and that SAs are added and deleted. Also tests which state survives the end of the
+//! process.
 
 use std::process::Command;
 

@@ -59,9 +59,9 @@ impl<I: LookupItem> Parts<I> {
 }
 
 impl<I: LookupItem> Trees<I> {
-    /// Assigns an item to all addresses of a prefix and returns true. Returns false and changes nothing unless these
-    /// addresses lie in one leaf, and the leaf has several parts before and afterwards. Invariant: this function
-    /// neither changes nor creates a tree that has one answer for all keys.
+    /// Assigns an item to all addresses of a prefix, if two conditions hold: these addresses lie in one leaf, and the
+    /// leaf has several parts before and afterwards. Otherwise changes nothing. Returns whether the item was assigned.
+    /// Invariant: this function neither changes nor creates a tree that has one answer for all keys.
     pub(super) fn assign(
         &mut self,
         kernel: Kernel,

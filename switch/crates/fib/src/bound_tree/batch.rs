@@ -560,7 +560,7 @@ impl Lanes {
     }
 }
 
-/// Returns whether a value stands for a reference, so that it came from [`LookupItem::value`] of a reference.
+/// Returns whether a value is the one that [`LookupItem::value`] returns for a reference.
 #[inline(always)]
 fn refers<I: LookupItem>(value: u32) -> bool {
     value.wrapping_add(1) & (I::LIMIT + 2) != 0

@@ -204,9 +204,8 @@ impl<I: LookupItem> BoundTree<I> {
         }
     }
 
-    /// Returns the item for the answer that all addresses of the change's prefix have after the change. Returns `None`
-    /// if the change states no such answer, if the item is too small for the answer, or if the prefix is not longer
-    /// than the root index.
+    /// Returns the item for a change that gives all addresses of its prefix one answer. Returns `None` for any other
+    /// change, for an answer that does not fit in an item, and for a prefix that is not longer than the root index.
     fn item(change: Change<u128>) -> Option<I> {
         let value = change.answer()?;
         let fits = value <= I::LIMIT || value == NONE;
