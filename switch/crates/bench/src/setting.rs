@@ -55,8 +55,8 @@ impl Setting {
         }
     }
 
-    /// Returns the same total effort in more and shorter rounds. For contenders that differ little: if another process
-    /// disturbs the measurement for a short time, only a few rounds are affected, and the median is not.
+    /// Returns the same total effort in more and shorter rounds. Useful for contenders that differ little: a short
+    /// disturbance by another process affects only a few of the rounds, and so not the median.
     pub(crate) fn fine_effort(&self) -> Effort {
         let effort = self.effort();
         if self.quick {

@@ -111,7 +111,7 @@ pub(crate) fn choose(layout: &Layout, records: &[u64]) -> Option<Cut> {
         costs,
     };
     let mut best = (leaf_cost(count as f32), None);
-    // Windows that overlap have more pairs of adjacent bits in common. With few rules or long keys, the additional
+    // If windows overlap, more pairs of adjacent bits lie in one window. With few rules or long keys, the additional
     // windows cost more time than they save.
     let step = if count < OVERLAPPING || layout.key_bytes > 24 {
         8

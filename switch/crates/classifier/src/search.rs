@@ -5,8 +5,8 @@
 //! skips a rest if the match found so far ranks before all rules of the rest.
 //!
 //! In a large tree, the lookups of a batch are interleaved. First all lookups at nodes descend one step and prefetch
-//! the next node, then all lookups at leaves compare rules, and so on. After each step, a lookup is put into the list
-//! of nodes or of leaves without a branch.
+//! the next node, then all lookups at leaves compare rules, and so on. After each step, code without a branch puts the
+//! lookup into the list for nodes or the list for leaves.
 //!
 //! **Invariant for the unchecked reads.** Every [`Ref`] in the arena refers to a block in use. For this, `tree.rs`
 //! writes a block before the reference to it. When `tree.rs` releases a block, it clears or overwrites the reference.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Holds the state of the ports that does not belong to a worker, and reacts to changes of the ports' links.
+//! Holds the part of the ports' state that no worker owns, and reacts to changes of the ports' links.
 
 use std::collections::BTreeMap;
 use std::io;

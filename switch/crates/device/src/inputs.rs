@@ -2,7 +2,7 @@
 //! Holds the receivers of a worker, and waits for any of them and for commands.
 //!
 //! A receiver is removed when its port was removed, or when it has finished. Its descriptor is then removed from the
-//! poller too. Otherwise, if the descriptor stayed open elsewhere and readable, it would end every wait at once.
+//! poller too. A descriptor that stays open elsewhere and readable would otherwise end every wait at once.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

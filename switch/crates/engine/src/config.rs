@@ -42,7 +42,7 @@ impl FromStr for EngineKind {
 pub struct Config {
     /// The value of `egress_spec` that drops a packet.
     pub drop_port: u32,
-    /// Maximum number of times that a received packet enters ingress or egress. Counts all its copies too.
+    /// Maximum number of times that a received packet and all its copies enter ingress or egress, in total.
     pub max_passes: u32,
     /// Maximum number of states that the parser enters for one packet.
     pub max_parser_steps: u32,

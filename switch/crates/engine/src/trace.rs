@@ -67,15 +67,17 @@ pub enum Stage {
 /// A use of an extern.
 #[derive(Clone, Copy, Debug)]
 pub enum Extern<'a> {
-    /// A cell of an indirect counter counts the packet: the counter and the index.
+    /// A cell of an indirect counter counts the packet. The values are the counter and the index.
     Count(CounterId, usize),
-    /// A cell of an indirect meter returns a colour: the meter, the index, and the colour.
+    /// A cell of an indirect meter returns a colour. The values are the meter, the index, and the colour.
     Meter(MeterId, usize, Color),
     /// A direct meter returns a colour.
     DirectMeter(MeterId, Color),
-    /// A register cell is read: the register, the index, and the words of the value, most significant first.
+    /// A register cell is read. The values are the register, the index, and the words of the cell, most significant
+    /// first.
     RegisterRead(RegisterId, usize, &'a [u64]),
-    /// A register cell is written: the register, the index, and the words of the value, most significant first.
+    /// A register cell is written. The values are the register, the index, and the words of the cell, most significant
+    /// first.
     RegisterWrite(RegisterId, usize, &'a [u64]),
     /// A hash was computed. The number is the value that the program gets: the hash modulo the range, plus the base.
     Hash(CalculationId, u64),

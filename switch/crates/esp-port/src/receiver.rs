@@ -11,7 +11,8 @@ use sluice_ports::{Deliver, Frame, PortCounters, PortId, PortStatistics, Receive
 
 use crate::queue::{Buffer, Queues};
 
-/// Maximum number of batches in one poll. It limits a poll of this port to as many frames as a poll of another port.
+/// Maximum number of batches in one poll. With this number, a poll of this port returns at most as many frames as a
+/// poll of another port.
 const BATCHES: usize = 4;
 
 /// Receiving half of the port; see the module's documentation.

@@ -5,12 +5,12 @@
 //! costs that matter most are the number of cache lines per lookup and the longest time of an insertion:
 //!
 //! * **One memory access.** Tags, values and keys of a bucket are contiguous in whole cache lines, with tags and values
-//!   in the first line. So one memory access yields the value. The key nearly always matches. So a processor that
-//!   predicts the match continues with the value while the key is compared. [`lookup_batch`](Exact::lookup_batch)
-//!   overlaps the accesses of many lookups. Callers that have other work meanwhile can [`prefetch`](Exact::prefetch) a
-//!   key's bucket. A key is in one of two buckets, nearly always in the first. Each bucket counts the keys whose first
-//!   bucket it is but that are stored in their second bucket. If there are none, a lookup of an absent key also costs
-//!   one access.
+//!   in the first line. So one memory access yields the value. If a tag matches, the key nearly always matches too. So
+//!   a processor that predicts the match continues with the value while the key is compared.
+//!   [`lookup_batch`](Exact::lookup_batch) overlaps the accesses of many lookups. Callers that have other work
+//!   meanwhile can [`prefetch`](Exact::prefetch) a key's bucket. A key is in one of two buckets, nearly always in the
+//!   first. Each bucket counts its displaced keys: keys whose first bucket it is, but which are stored in their second
+//!   bucket. If a bucket has none, a lookup of an absent key also costs one access.
 //! * **No pause.** The table consists of segments of at most [`SEGMENT_BYTES`]. A directory, indexed by some bits of
 //!   the hash, finds the segment (extendible hashing: Fagin, Nievergelt, Pippenger and Strong, 1979). A small table is
 //!   a single segment, which needs no directory. It doubles until it has four times [`SEGMENT_BYTES`], and is then

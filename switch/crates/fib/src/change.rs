@@ -4,7 +4,7 @@
 use crate::{Address, NONE, Prefix};
 
 /// A change of the route to a prefix, or of several routes to prefixes inside that prefix. For a single route, the code
-/// that changes the RIB also finds the new answer of the prefix' addresses, and stores it here. So the followers need
+/// that changes the RIB also finds the new answer of the prefix's addresses, and stores it here. So the followers need
 /// not search the RIB for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Change<A> {

@@ -214,7 +214,7 @@ struct At(u32, u32);
 
 const ROOT: At = At(u32::MAX, 0);
 
-/// Returns the level of the node that holds a prefix of `length` (above 0), and the prefix' length in this node.
+/// Returns the level of the node that holds a prefix of `length` (above 0), and the prefix's length in this node.
 fn level_of(length: u32) -> (u32, u32) {
     let level = (length - 1) / STRIDE;
     (level, length - level * STRIDE)
@@ -279,7 +279,7 @@ impl<A: Address> Rib<A> {
             .then(|| At(node.children, node.child_index(path) as u32))
     }
 
-    /// Returns the node that covers a prefix (longer than 0), and the prefix' position in this node. The RIB may lack
+    /// Returns the node that covers a prefix (longer than 0), and the prefix's position in this node. The RIB may lack
     /// the prefix itself.
     fn find(&self, prefix: Prefix<A>) -> Option<(At, u32)> {
         let (level, length) = level_of(prefix.length());

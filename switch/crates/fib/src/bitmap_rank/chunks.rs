@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Storage of chunks, and lookups in chunks.
 //!
-//! A chunk has the answers for 256 positions, one for each value of the next eight bits of an address. It is aligned to
-//! eight bytes:
+//! A chunk has the answers for 256 positions, one for each value of the next eight bits of an address. Chunks are
+//! aligned to eight bytes. A chunk contains:
 //!
 //! | bytes | content |
 //! |---|---|

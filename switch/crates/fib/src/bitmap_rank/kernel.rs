@@ -147,14 +147,14 @@ mod wide {
     }
 }
 
-/// Returns the line that holds the offset of an address' chunk.
+/// Returns the line that holds the offset of an address's chunk.
 #[inline]
 pub(super) fn index_lines<I: LookupItem>(rank: &BitmapRank<I>, address: u32) -> Lines {
     let offsets = rank.direct.as_ptr();
     Lines::of(offsets.wrapping_add((address >> 16) as usize))
 }
 
-/// Returns the lines of an address' chunk that most likely contain its item.
+/// Returns the lines of an address's chunk that most likely contain its item.
 #[inline]
 pub(super) fn lines<I: LookupItem>(rank: &BitmapRank<I>, address: u32) -> Lines {
     Lines::from(View::of(rank).first_chunk(address), LINES)

@@ -329,7 +329,7 @@ impl<I: LookupItem> BitmapRank<I> {
     }
 }
 
-/// Returns the index of an address' /24 in its /16.
+/// Returns the index of an address's /24 in its /16.
 fn cell(address: u32) -> usize {
     (address >> 8 & 0xff) as usize
 }

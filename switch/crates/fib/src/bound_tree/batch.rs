@@ -279,7 +279,7 @@ pub(super) struct View<'a, I> {
 }
 
 impl<I: LookupItem> View<'_, I> {
-    /// Returns the topmost line of an address' tree.
+    /// Returns the topmost line of an address's tree.
     #[inline(always)]
     fn begin(self, address: u128) -> u32 {
         // SAFETY: there are 2^16 roots.
@@ -326,7 +326,7 @@ impl<I: LookupItem> View<'_, I> {
         }
     }
 
-    /// Returns an address' leaf in the first segment.
+    /// Returns an address's leaf in the first segment.
     #[inline(always)]
     fn first_leaf(self, address: u128, count: impl Count) -> *const Line {
         let key = key(address, 0);
@@ -379,7 +379,7 @@ impl<I: LookupItem> View<'_, I> {
             0 => self.trees.heights[0],
             height => height,
         };
-        // During the descent, each element of `values` holds the number of the address' current line.
+        // During the descent, each element of `values` holds the number of the address's current line.
         together(addresses, values, |address, line| {
             *line = self.begin(address);
             for _ in 1..height.min(3) {

@@ -23,7 +23,7 @@ pub(super) fn segment_end(segment: usize) -> u32 {
     (segment_start(segment) + 32).min(u128::BITS)
 }
 
-/// Returns an address' key in a segment: the segment's 32 bits, zero-padded.
+/// Returns an address's key in a segment: the segment's 32 bits, zero-padded.
 #[inline(always)]
 pub(super) fn key(address: u128, segment: usize) -> u32 {
     address.bits(segment_start(segment), 32)

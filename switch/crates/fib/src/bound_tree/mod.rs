@@ -79,7 +79,7 @@ pub struct BoundTree<I: LookupItem> {
     kernel: Kernel,
 }
 
-/// Returns the ranges of a prefix' addresses with their answers, in ascending order.
+/// Returns the ranges of a prefix's addresses with their answers, in ascending order.
 fn ranges<I: LookupItem>(
     rib: &Rib<u128>,
     prefix: Prefix<u128>,

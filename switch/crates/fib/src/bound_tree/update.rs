@@ -106,7 +106,7 @@ fn splice<I: LookupItem>(
 }
 
 impl<I: LookupItem> Trees<I> {
-    /// Writes the ranges of a prefix to a tree of a segment. The tree must be the one for the prefix' bits before the
+    /// Writes the ranges of a prefix to a tree of a segment. The tree must be the one for the prefix's bits before the
     /// segment.
     pub(super) fn update(
         &mut self,

@@ -60,7 +60,7 @@ pub(super) fn entity(info: &Info, kind: &EntityKind) -> EntityKind {
     kind
 }
 
-/// Converts a write of several cells to a read entity of one of these cells, as a server returns it.
+/// Converts the entity of a write to several cells to the entity that a server returns for one of these cells.
 pub(super) fn cell(kind: &EntityKind, index: i64) -> EntityKind {
     let mut kind = kind.clone();
     let index = Some(Index { index });

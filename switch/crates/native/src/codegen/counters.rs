@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generates code for direct and indirect counters. Counting is two additions in memory, of one packet and of its
-//! bytes. The additions are atomic unless no other thread counts at the same time.
+//! Generates code for direct and indirect counters. To count a packet, the code adds 1 to the number of packets, and
+//! the packet's length to the number of bytes. The additions are atomic unless no other thread counts at the same time.
 
 use std::mem::offset_of;
 

@@ -83,8 +83,8 @@ impl Lower<'_> {
         sets.sort_by(|left, right| right.weight.total_cmp(&left.weight));
         sets.truncate(MOST_SETS);
         let sets: Vec<BTreeSet<HeaderId>> = sets.iter().map(|set| set.valid.clone()).collect();
-        // Each validity byte is 0 or 1, so it uses one of its eight bits. By shifting word number n left by n bits, up
-        // to eight words of validity bytes fit in one word.
+        // Each validity byte is 0 or 1, so it uses one of its eight bits. So if word number n is shifted left by n
+        // bits, up to eight words of validity bytes fit in one word.
         let bits_of = |valid: &BTreeSet<HeaderId>, (ty, at): (Type, u32)| {
             let bytes = (0..ty.bytes()).filter(|byte| {
                 let id = HeaderId(first.0 + at + byte);

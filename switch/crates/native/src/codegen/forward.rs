@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compiles the whole packet path to one function: parser, ingress, egress and deparser. A packet may need work of the
-//! traffic manager between these parts: these are its *requests*. For packets without requests, the function itself
-//! continues with the next part.
+//! Compiles the whole packet path to one function: parser, ingress, egress and deparser. Between these parts, the
+//! program may request work from the traffic manager, such as a clone. For packets without such *requests*, the
+//! function itself continues with the next part.
 //!
 //! ```text
 //! parser -> ingress -> requests? -> egress_spec -> egress -> requests? -> egress_spec -> deparser

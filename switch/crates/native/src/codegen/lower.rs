@@ -281,7 +281,7 @@ impl<'a> Lower<'a> {
 
     fn call_address(&mut self, function: Value, args: &[Value], results: usize) -> Vec<Value> {
         // Forgets which fields are in registers. If their values were used after the call, the compiler would spill
-        // them to the stack. A load from the header vector replaces such a spill.
+        // them to the stack. Instead, the next use loads the field from the header vector.
         self.known.forget_words();
         let known = self
             .signatures

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compiles variants of steps (tables and conditions). Packets reach a step with different facts about them certain.
-//! The step is compiled once for each likely set of these facts. Facts that neither the step nor the code after it uses
-//! are ignored.
+//! Compiles variants of steps (tables and conditions). When packets reach a step, different facts about them are
+//! certain. The step is compiled once for each likely set of these facts. Facts that neither the step nor the code
+//! after it uses are ignored.
 //!
 //! Without variants, the facts that are certain on only some paths would be lost where the paths merge, and would be
 //! tested again. Instead, the paths to a step are grouped: two paths are in one group if they agree in the facts that

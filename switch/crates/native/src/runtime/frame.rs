@@ -22,7 +22,7 @@ pub(crate) struct Work {
 }
 
 /// Argument of one call of machine code, which reads the fields at constant offsets. Invariants: all pointers are valid
-/// until the call ends. Only the caller uses the packet and the worker's buffers.
+/// until the call ends. Only the caller has references to the packet and the worker's buffers.
 #[repr(C)]
 pub(crate) struct Frame<'a> {
     /// The packet header vector: `phv_bytes` bytes, then one validity byte for each header, 0 or 1.
