@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compiles the files in `proto/`, without needing `protoc`.
+//! Compiles the files in `proto/`. Does not need `protoc`.
 
 use std::error::Error;
 

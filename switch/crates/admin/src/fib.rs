@@ -35,8 +35,8 @@ pub(crate) fn bench(store: &Store, request: &BenchFibRequest) -> Result<BenchFib
     fibs.retain(|fib| fib.table == table && (exact.is_empty() || fib.exact == exact));
     let largest = fibs.into_iter().max_by_key(|fib| fib.status.routes);
     let Some(fib) = largest else {
-        // Distinguishes two errors: the table has no routes now, or the table has no longest-prefix-match key and so
-        // can never have routes.
+        // There are two possible errors. The table may have no routes now. Or it can never have routes, because it has
+        // no longest-prefix-match key.
         let error = store.try_fib(table, &exact).err();
         let none = || Status::not_found(format!("table {} has no routes", request.table));
         return Err(error.map_or_else(none, status));

@@ -13,9 +13,9 @@ pub fn directory() -> PathBuf {
     chosen.map_or_else(|| PathBuf::from("/run/sluice-switch"), PathBuf::from)
 }
 
-/// Returns the admin sockets in a directory, sorted by name. A socket is returned if the file's name is a process id
-/// and a server accepts connections. Returns no sockets if the directory does not exist. Ignores other sockets, such as
-/// the socket of `--metrics-address`.
+/// Returns the admin sockets in a directory, sorted by name. An admin socket has a process id as its name, and a server
+/// accepts connections on it. Ignores other sockets, such as the socket of `--metrics-address`. Returns nothing if the
+/// directory does not exist.
 ///
 /// # Errors
 /// The directory cannot be read.

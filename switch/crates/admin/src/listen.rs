@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Listens on a Unix socket or on loopback.
 //!
-//! Only the owner and the group of the Unix socket can open the socket (mode 0660). Its clients may send all requests.
-//! Any user of the host can connect to loopback. So clients on loopback may only send read requests that cannot harm
-//! the switch.
+//! Only the owner and the group of the Unix socket can open it (mode 0660). Clients of this socket may send all
+//! requests. But any user of the host can connect to loopback. So clients on loopback may only send read requests that
+//! cannot harm the switch.
 
 use std::fmt;
 use std::future::Future;

@@ -46,13 +46,13 @@ pub struct About {
     pub p4runtime_address: String,
 }
 
-/// Decides whether ports can be attached at run time, and with which options.
+/// Whether ports can be attached at run time, and with which options.
 #[derive(Debug, Clone)]
 pub enum PortPolicy {
     /// New ports are interfaces, attached with these options.
     Interfaces(InterfaceOptions),
-    /// No ports can be attached: the ports are pcap files, and one receiver, created when the switch starts, reads all
-    /// of them.
+    /// No ports can be attached, because the ports are pcap files. One receiver reads all of them, and it is created
+    /// when the switch starts.
     Refused,
 }
 
@@ -85,9 +85,9 @@ pub(crate) struct Service {
     pub(crate) ports: PortPolicy,
     pub(crate) device: Arc<Device>,
     pub(crate) rights: Rights,
-    /// Lock held during a dry run, and for [`BETWEEN_DRY_RUNS`] afterwards. Each address has its own lock.
-    /// So requests at P4Runtime's address cannot delay requests at the admin socket. Even with two locks, dry runs
-    /// take little of the workers' time.
+    /// Lock held during a dry run, and for [`BETWEEN_DRY_RUNS`] afterwards. Each address has a lock of its own, so
+    /// requests at P4Runtime's address cannot delay requests at the admin socket. Even with two locks, dry runs take
+    /// little of the workers' time.
     pub(crate) dry_running: Arc<tokio::sync::Mutex<()>>,
     /// Counters of each port at the last reset of the port's statistics.
     pub(crate) baselines: Mutex<Baselines>,
@@ -98,7 +98,7 @@ pub(crate) type Baselines = HashMap<PortId, PortStatistics>;
 type Reply<T> = Result<Response<T>, Status>;
 
 impl Service {
-    /// Refuses requests that only clients of the admin socket may make.
+    /// Refuses the request unless the client uses the admin socket.
     fn check_changes(&self) -> Result<(), Status> {
         self.check(Rights::All)
     }
@@ -113,7 +113,7 @@ impl Service {
     }
 
     fn baselines(&self) -> MutexGuard<'_, Baselines> {
-        // A poisoned lock can be used, because a thread that panics leaves no partial change.
+        // A poisoned lock can still be used, because a thread that panics leaves no partial change.
         self.baselines
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -144,7 +144,7 @@ impl Service {
         }
     }
 
-    /// Runs a function that waits for the operating system or for workers, on a thread that serves no requests.
+    /// Runs a function that waits for the operating system or for workers. Uses a thread that serves no requests.
     async fn blocking<T: Send + 'static>(
         &self,
         action: impl FnOnce(&Device) -> Result<T, Status> + Send + 'static,
@@ -368,8 +368,8 @@ impl Admin for Service {
         let turn = Arc::clone(&self.dry_running).lock_owned().await;
         let device = self.device.clone();
         let (answer, trace) = oneshot::channel();
-        // A task of its own holds the lock until the dry run ends, even if the client disconnects. Otherwise repeated
-        // requests could start dry runs back to back, which would delay the worker's packets.
+        // A separate task holds the lock until the dry run ends, even if the client disconnects. Otherwise a client
+        // could start dry runs back to back by disconnecting and asking again. This would delay the worker's packets.
         tokio::spawn(async move {
             let dry_run = move |device: &Device| device.dry_run(port, packet).map_err(status);
             let _ = answer.send(blocking(device, dry_run).await);

@@ -162,8 +162,8 @@ async fn loopback_answers_questions_and_changes_nothing() {
     task.abort();
 }
 
-/// Checks that eleven dry runs, one after the other, take at least ten times the minimum interval, even if all are
-/// refused.
+/// Checks that eleven dry runs, one after the other, take at least ten times the minimum interval. This holds even if
+/// all are refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn dry_runs_are_bounded_in_number() {
     let mut served = serve(Config::default(), interfaces()).await;
@@ -410,8 +410,8 @@ async fn a_client_that_does_not_read_loses_traces_and_learns_how_many() {
         count: 0,
     };
     let mut stream = served.client.trace(request).await.unwrap().into_inner();
-    // Number of packets, more than the buffer, gRPC's windows and the sockets hold. The switch forwards all of them, so
-    // only traces are lost.
+    // Number of packets. It is larger than the capacity of the buffer, gRPC's windows and the sockets together. The
+    // switch forwards all packets, so only traces are lost.
     const PACKETS: u64 = 20_000;
     for _ in 0..PACKETS {
         assert!(wire.send(&[3, 0, 0, 0, 0, 0]));

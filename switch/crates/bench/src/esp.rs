@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Measures the rate at which the ESP engine processes packets (`esp`), from the request frame to the answer frame,
-//! each with its shim header. The peer is AWS-LC's AEAD alone, over the same number of bytes.
+//! each with its shim header. The engine is compared with AWS-LC's AEAD alone, over the same number of bytes.
 //!
-//! All packets use AES-128-GCM with ESN, a tunnel over IPv4, and an anti-replay window of 1,024 packets. In one part of
-//! the measurements there is one SA. In the other part there are 10,000 SAs, and each packet uses a random SA.
+//! All packets use AES-128-GCM with ESN, a tunnel over IPv4, and an anti-replay window of 1,024 packets. Some
+//! measurements use one SA. The others use 10,000 SAs, and each packet takes a random one of them.
 //!
-//! * *encrypt*, *decrypt*: the frames are already in a batch. Before each pass, the first bytes of each frame are
-//!   rewritten, because encryption has overwritten them. The payload is the result of the previous pass.
+//! * *encrypt*, *decrypt*: the frames are already in a batch. Encryption overwrites the first bytes of a frame, so
+//!   these are written again before each pass. The payload is the result of the previous pass.
 //! * *copied*: each pass also copies the whole frames into the batch.
 //! * `aead-SIZE` seals or opens SIZE bytes in place, with the same number of keys, through aws-lc-rs.
-//! * `aead-one-key` is the same as `aead-SIZE`, but with a single key.
+//! * `aead-one-key` does the same with a single key.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -34,14 +34,13 @@ const SIZES: [usize; 4] = [64, 256, 576, 1_350];
 /// Packet sizes of the IMIX in bytes: 7 of 64, 4 of 576, 1 of 1,350.
 const IMIX: [usize; 12] = [64, 576, 64, 64, 576, 64, 1_350, 64, 576, 64, 576, 64];
 const SEED: u64 = 0x0065_7370;
-/// Length of the sequence of random SAs, which repeats.
+/// Number of random SAs in the sequence, which then repeats.
 const PICKS: usize = 1 << 14;
 const HEADER: usize = PACKET + 20;
 const TAG: usize = 16;
 const BUNDLE: u16 = 1;
 const FIRST_SPI: u32 = 256;
-/// Distance in bytes between the buffers that the AEAD alone encrypts. The same as the distance between frames in a
-/// batch.
+/// Distance in bytes between the buffers that the AEAD alone encrypts. Frames in a batch have the same distance.
 const STRIDE: usize = 66_880;
 
 /// A sequence of packets. Their sizes repeat in a cycle, and their SAs are random.
@@ -99,7 +98,7 @@ fn key(number: u32) -> [u8; 20] {
 
 impl Engines {
     fn new(sas: usize) -> Result<Self> {
-        // Uses a tmpfs if one is available. On a disk, each SA would wait until its sequence number is written.
+        // Uses a tmpfs if there is one. On a disk, each SA would have to wait for the write of its sequence numbers.
         let memory = std::path::Path::new("/dev/shm");
         let state = if memory.is_dir() {
             tempfile::tempdir_in(memory)
@@ -211,7 +210,7 @@ fn answered(batch: &Batch) -> bool {
     (0..batch.len()).all(|place| batch.outcome(place) == Outcome::Answered)
 }
 
-/// Checks that one engine encrypts packets and the other decrypts them to the original packets.
+/// Checks that one engine encrypts packets, and that the other decrypts them to the original packets.
 fn agree(engines: &mut Engines, traffic: &Traffic) -> Result<()> {
     let (mut batch, mut sealed) = (Batch::default(), Batch::default());
     let mut frames = ToEncrypt::new(traffic);
@@ -267,7 +266,7 @@ fn decrypt_pass(
 struct Aead {
     keys: Vec<LessSafeKey>,
     /// A second copy of the keys, for opening. Sealing has just used the first copy, so that copy is in the caches. A
-    /// real receiver is another machine, and does not have the sender's keys in its caches.
+    /// real receiver is another machine, whose caches do not hold the sender's keys.
     peer_keys: Vec<LessSafeKey>,
     memory: Vec<u8>,
     tags: Vec<[u8; TAG]>,
@@ -362,7 +361,7 @@ fn measure(
         setting.tell(&name, &rates);
         let mut case = Case::new(name, kind, &rates);
         if kind == "copied" {
-            // The AEAD alone copies nothing, so the report has no ratio of engine and AEAD for this case.
+            // The AEAD alone copies nothing. So the report gives no ratio of engine and AEAD for this case.
             case.peers.clear();
         }
         let bits = rates[0].median() * traffic.mean_size() * 8.0;

@@ -3,11 +3,13 @@
 //!
 //! All keys that are looked up are in the table. Their order is random.
 //!
-//! * *batch*: as many lookups at a time as possible. Our table and rte_hash use bursts. hashbrown has no bursts, so its
-//!   lookups overlap only as far as the processor executes instructions ahead.
-//! * *dependent*: the next key is one of the next two keys of the trace. The lowest bit of the previous value selects
-//!   one of these two keys. For comparison, `random-read` is a chain of reads in memory of the same size as our table,
-//!   with one read in each cache line. The time of a read is a lower bound of the time of a lookup in that table.
+//! * *batch*: as many lookups at a time as possible. Our table and rte_hash look up bursts of keys. hashbrown looks up
+//!   one key after the other, so its lookups overlap only as far as the processor executes instructions ahead.
+//! * *dependent*: each key depends on the previous value, whose lowest bit selects one of the next two keys of the
+//!   trace.
+//!
+//! For comparison, `random-read` is a chain of reads in memory of the same size as our table, with one read in each
+//! cache line. A lookup in such a table cannot take less time than such a read.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;

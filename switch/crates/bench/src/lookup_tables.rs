@@ -46,8 +46,8 @@ pub(crate) trait ExactTable {
     /// Looks up all keys as fast as possible. Returns a digest of the values.
     fn lookup(&self, keys: &Keys) -> u64;
 
-    /// Looks up half of the keys one at a time. The value that a lookup returns selects the next key. Returns a digest
-    /// of the values.
+    /// Looks up half of the keys, one at a time. The value of each lookup selects the next key. Returns a digest of the
+    /// values.
     fn chain(&self, keys: &Keys) -> u64;
 
     /// Returns the size of the table's memory in bytes, if the table reports it.

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Measures longest-prefix match in full tables (`lpm4-full` and `lpm6-full`).
 //!
-//! There are two tables. The first table is a real table if a file is given, else a generated table of the same size
-//! and mix. The second table is larger and always generated. Lookups are measured in three ways:
+//! There are two tables. The first one is a real table if a file is given, else a generated table of the same size and
+//! mix. The second one is larger and always generated. Lookups are measured in three ways:
 //!
-//! * in batches, with the uniform trace and with the Zipf trace;
-//! * one key at a time, with the dependent trace. This trace has the keys of the uniform trace, but one bit of a key is
-//!   flipped if the previous value was odd. The flipped bit is the last bit of an IPv4 key, or the 64th bit of an IPv6
-//!   key. So no lookup starts before the previous lookup ends.
+//! * in batches, with the uniform trace
+//! * in batches, with the Zipf trace
+//! * one key at a time, with the dependent trace
+//!
+//! The dependent trace has the keys of the uniform trace, but one bit of a key is flipped if the previous value was
+//! odd. So no lookup starts before the previous lookup ends. The bit is the last one of an IPv4 key, or the 64th one of
+//! an IPv6 key.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,9 +2,9 @@
 //! Measures the automatic choice of an algorithm and the rate of updates (`lpm-auto`).
 //!
 //! - *size*: compares the automatic choice with each single algorithm, for tables of one route to a million routes.
-//!   `best-own` is the fastest of these algorithms in each case.
-//! - *updates*: measures updates per second, one after the other. Next hops are changed, and routes are removed and
-//!   added again. Our structure and the peer both update RIB and lookup structure.
+//!   `best-own` is the fastest single algorithm of a case.
+//! - *updates*: measures how many updates a second are done, one after the other. Updates change next hops, remove
+//!   routes and add them again. Our structure and the peer both update RIB and lookup structure.
 //! - *churn*: measures lookups per second with nearly 10,000 updates per second. If a contender does n lookups per
 //!   second, an update follows after every n / 10,000 lookups. `without-updates` is our structure without updates.
 
@@ -82,7 +82,7 @@ fn by_size<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Returns a table of this size. One of its prefixes is the default route, as in the table of a host or a site.
+/// Returns a table of this size. It includes the default route, like the table of a host or a site.
 fn small_or_mixed<A: Space>(size: usize) -> Vec<Prefix<A>> {
     let mut prefixes = generate::table(size, SEED);
     if let Some(first) = prefixes.first_mut() {
@@ -91,7 +91,7 @@ fn small_or_mixed<A: Space>(size: usize) -> Vec<Prefix<A>> {
     prefixes
 }
 
-/// Adds the rates of the fastest algorithm a second time, under the name [`BEST`]. Returns the name of this algorithm.
+/// Adds the rates of the fastest algorithm again, under the name [`BEST`]. Returns the algorithm's name.
 fn name_best(rates: &mut Vec<Rates>) -> String {
     let fastest = rates.iter().filter(|rates| rates.name != OURS);
     let fastest = fastest.max_by(|one, other| one.median().total_cmp(&other.median()));
@@ -106,7 +106,7 @@ fn name_best(rates: &mut Vec<Rates>) -> String {
 /// An update of a route: the prefix and its new next hop, or `None` to remove the route.
 type Update<A> = (Prefix<A>, Option<u32>);
 
-/// Returns updates whose effects cancel out: after all of them, the table has its original content.
+/// Returns updates that cancel each other: after all of them, the table has its original content.
 fn updates<A: Family>(routes: &[Route<A>]) -> Vec<Update<A>> {
     let mut random = Random::new(SEED + 2);
     let mut some: Vec<Route<A>> = (0..CHANGED).map(|_| *random.pick(routes)).collect();
@@ -124,7 +124,7 @@ fn updates<A: Family>(routes: &[Route<A>]) -> Vec<Update<A>> {
 /// Function that applies an update to the table of a contender.
 type Apply<'a, A> = Box<dyn Fn(&Update<A>) + 'a>;
 
-/// Measures updates alone, and lookups with updates between the lookups.
+/// Measures updates alone, and then lookups with updates between them.
 fn following<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
     let sizes = Sizes::of::<A>(setting.quick);
     let (prefixes, source) = lpm::real_table::<A>(setting, sizes.real)?;
@@ -184,9 +184,9 @@ fn following<A: Space>(setting: &Setting, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Excludes peers that refused updates, because these peers did less work than the others. Records the exclusion in the
-/// report. DPDK's structures refuse an update when no free table group is left. These structures never free some of
-/// their table groups.
+/// Excludes peers that refused updates, because they did less work than the others. Records the exclusion in the
+/// report. DPDK's structures refuse an update when no free table group is left, and they never free some of their table
+/// groups.
 fn leave_out_who_refuses(refused: &Cell<usize>, rates: &mut Vec<Rates>, report: &mut Report) {
     let peers = |rates: &Rates| rates.name.starts_with("rte_");
     if refused.get() == 0 {
@@ -198,7 +198,7 @@ fn leave_out_who_refuses(refused: &Cell<usize>, rates: &mut Vec<Rates>, report: 
     rates.retain(|rates| !peers(rates));
 }
 
-/// Checks that the table has its original content after the updates, whose effects cancel out.
+/// Checks that the table has its original content after the updates.
 fn same_again<A: Family>(own: &Own<Followed<A>>, quiet: &Own<Followed<A>>, trace: &Trace<A>) {
     let count = trace.keys.len().min(1 << 16);
     assert_eq!(own.values(trace, count), quiet.values(trace, count));

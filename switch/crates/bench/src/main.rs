@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures the switch's lookup structures and its ESP engine against their peers, all in one process and in turn.
+//! Measures the switch's lookup structures and its ESP engine, and compares them with structures of other projects. All
+//! of them run in one process, one after the other.
 //!
 //! `make bench-NAME` runs this program and writes the results. The program prints every round as JSON on standard
 //! output, and its progress on standard error. The program is not part of the product.
@@ -8,8 +9,8 @@
 //! - [`measure`]: runs the contenders in turn, in rounds; [`report`]: the output
 //! - [`lpm`] and the other modules: one benchmark per module
 //!
-//! Promises: before contenders are measured, all of them agree on a sample of lookups. The same seed yields the same
-//! input.
+//! Promises: before contenders are measured, all of them give the same results for a sample of lookups. The same seed
+//! yields the same input.
 
 mod esp;
 mod exact;

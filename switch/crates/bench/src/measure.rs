@@ -27,9 +27,9 @@ pub(crate) struct Contender<'a> {
 }
 
 enum Pass<'a> {
-    /// Runs the operations. Returns a value that keeps the compiler from removing them.
+    /// Runs the operations. Returns a value that depends on them, so that the compiler does not remove them.
     Plain(Box<dyn FnMut() -> u64 + 'a>),
-    /// Runs the operations. Returns their processor time, without the time to prepare them.
+    /// Runs the operations. Returns their processor time, which excludes the time to prepare them.
     Timed(Box<dyn FnMut() -> Duration + 'a>),
 }
 
@@ -72,7 +72,7 @@ impl<'a> Contender<'a> {
         thread_time() - start
     }
 
-    /// Measures the number of passes that the contender completes in the given time.
+    /// Measures how many passes the contender completes in the given time.
     fn calibrate(&mut self, time: Duration) -> usize {
         let (mut count, mut spent) = (0, Duration::ZERO);
         while spent < time {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Provides the project's own longest-prefix-match structures as contenders. One contender is a RIB with a follower, a
-//! lookup structure that is updated when routes change. The switch's tables work in this way. The other contenders are
-//! single algorithms.
+//! Provides the project's own longest-prefix-match structures as contenders. One contender is a RIB with a follower,
+//! which is a lookup structure that is updated when routes change. The switch's tables work in this way. Each other
+//! contender is a single algorithm.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -28,8 +28,8 @@ pub(crate) trait Structure<A> {
 /// A RIB with one follower, which selects the lookup algorithm. The switch's tables have two followers for the same
 /// RIB, one for each replica of the tables.
 ///
-/// Order: the follower is the first field. Lookups are so short that computing the address of a later field would be
-/// measurable.
+/// Order: the follower is the first field. Lookups are so short that the computation of a later field's address would
+/// be measurable.
 #[repr(C)]
 pub(crate) struct Followed<A: Family> {
     follower: Follower<A>,

@@ -55,8 +55,8 @@ impl Setting {
         }
     }
 
-    /// Returns the same total effort in more and shorter rounds, for contenders that differ little. If another process
-    /// disturbs the measurement for a short time, this affects only a few rounds, and not the median.
+    /// Returns the same total effort in more and shorter rounds. Useful for contenders that differ little: a short
+    /// disturbance by another process affects only a few of the rounds, and so not the median.
     pub(crate) fn fine_effort(&self) -> Effort {
         let effort = self.effort();
         if self.quick {
@@ -78,8 +78,8 @@ impl Setting {
         report
     }
 
-    /// Starts DPDK for these peers. If DPDK is not available, lists the peers as missing in the report. The first call
-    /// sets `heap_bytes` for all peers together.
+    /// Starts DPDK for these peers. If DPDK is not available, lists the peers as missing in the report. `heap_bytes`
+    /// has an effect only in the first call, which sets the heap for all peers.
     pub(crate) fn dpdk(
         &self,
         peers: &[&str],

@@ -44,8 +44,8 @@ pub(crate) fn thread_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Returns the value in a form that the compiler can derive nothing from. So code that uses the result cannot start
-/// before the value is computed.
+/// Returns the value, but hides from the compiler where it comes from. So code that uses the result cannot start before
+/// the value is computed.
 #[inline(always)]
 pub(crate) fn opaque(value: u32) -> u32 {
     let mut word = u64::from(value);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Measures the search for the first of many overlapping rules that matches a packet (`ternary`), with ten to a hundred
-//! thousand rules. Rules are 5-tuples with prefixes of both addresses, ranges of both ports and a protocol. The rules
-//! resemble the rules of access lists, firewalls and packet filter chains. The crate `classifier` generates the trace.
-//! The packets of the trace match random rules, and often lie at the bounds of these rules.
+//! thousand rules.
+//!
+//! Rules are 5-tuples with prefixes of both addresses, ranges of both ports and a protocol. They resemble the rules of
+//! access lists, firewalls and packet filter chains. The crate `classifier` generates rules and packets. The packets
+//! match random rules, and often lie at the bounds of these rules.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -141,8 +143,8 @@ fn one_set(
     Ok(())
 }
 
-/// Checks our classifier against a linear search of the rules, for some keys. Checks that both classifiers agree, for
-/// all keys.
+/// Checks our classifier against a linear search of the rules, for some keys. Then checks for all keys that both
+/// classifiers give the same results.
 ///
 /// # Errors
 /// Fails if the results differ, because the measurement would be meaningless.

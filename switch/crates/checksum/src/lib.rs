@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Computes the Internet checksum (RFC 1071), with the pseudo headers of IPv4 and IPv6 (RFC 8200, 8.1).
 //!
-//! An unfinished one's complement sum is a `u64`: the sum of 32-bit words, not folded. Such a sum cannot overflow for
-//! inputs below 2^32 words. Numbers of 16 bits may be added to such a sum directly.
+//! A sum that is not finished is a `u64`: the sum of 32-bit words, not folded. It cannot overflow for inputs below 2^32
+//! words. A number of 16 bits may be added to it directly.
 
 use std::net::IpAddr;
 
-/// Adds bytes to a sum, as big-endian words that are zero-padded at the end. If an input is added in parts, all parts
-/// except the last one must have an even length.
+/// Adds bytes to a sum, as big-endian words. The last word is padded with zeros. If an input is added in parts, all
+/// parts except the last one must have an even length.
 #[inline]
 pub fn sum(start: u64, bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
@@ -37,8 +37,8 @@ pub fn pseudo_header(source: IpAddr, destination: IpAddr, protocol: u8, length: 
     }
 }
 
-/// Folds a sum to 16 bits and complements the result, which is then the value for the checksum field. If the summed
-/// bytes already include a correct checksum, the result is 0.
+/// Returns the value for the checksum field: folds a sum to 16 bits and complements the result. If the summed bytes
+/// already include a correct checksum, the result is 0.
 #[inline]
 pub fn finish(mut sum: u64) -> u16 {
     while sum >> 16 != 0 {
@@ -47,7 +47,7 @@ pub fn finish(mut sum: u64) -> u16 {
     !(sum as u16)
 }
 
-/// Returns the checksum of bytes. An odd number of bytes is zero-padded at the end.
+/// Returns the checksum of bytes. Pads an odd number of bytes with a zero byte at the end.
 #[inline]
 pub fn checksum(bytes: &[u8]) -> u16 {
     finish(sum(0, bytes))

@@ -7,7 +7,8 @@ use std::time::Instant;
 use sluice_classifier::sample::{self, KEY_BYTES, Shape};
 use sluice_classifier::{Classifier, Precedence, Rule};
 
-/// `PACKETS` is the number of packets in a trace, and `BATCH` the number of packets in a batch.
+/// `PACKETS` is the number of packets in a trace. `BATCH` is the number of packets that one call
+/// looks up.
 const PACKETS: usize = 1 << 16;
 const BATCH: usize = 256;
 const ROUNDS: usize = 15;
@@ -71,7 +72,8 @@ fn measure(shape: Shape, count: usize) {
     );
 }
 
-/// Returns the shortest time of several rounds over the trace, in nanoseconds per packet.
+/// Runs several rounds over the trace. Returns the time of the fastest round, in nanoseconds per
+/// packet.
 fn least(mut round: impl FnMut()) -> f64 {
     let times = (0..ROUNDS).map(|_| {
         let start = Instant::now();

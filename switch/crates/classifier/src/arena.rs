@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Provides the memory of a tree: blocks of whole cache lines in one vector. A block is identified by the number of its
-//! first line. Freed blocks are reused for blocks of the same size class.
+//! first line. A freed block is reused for a new block of the same size class.
 
 /// Number of words in a cache line.
 pub(crate) const LINE: usize = 8;
@@ -29,8 +29,8 @@ impl Arena {
         }
     }
 
-    /// Returns the size class and the number of lines of a block for `words` words. Up to 64 lines, the number of lines
-    /// is exact. Above 64 lines, the number of lines is a power of two.
+    /// Returns the size class and the number of lines of a block for `words` words. Up to 64 lines, a block has as many
+    /// lines as it needs. A larger block has a power of two of lines.
     fn size(words: usize) -> (usize, usize) {
         let lines = words.div_ceil(LINE).max(1);
         if lines <= 64 {

@@ -45,9 +45,10 @@ impl Classifier {
         }
     }
 
-    /// Adds a rule. Lookups that match the rule return `value`, which is at most [`MAX_VALUE`] and differs from the
-    /// values of all other rules. Memory grows with the greatest value. Replaces a rule that has equal fields and equal
-    /// priority, and returns the value of the replaced rule.
+    /// Adds a rule. If a rule with equal fields and equal priority exists, replaces it and returns its value.
+    ///
+    /// Lookups that match the rule return `value`, which must be at most [`MAX_VALUE`] and must differ from the values
+    /// of all other rules. Values should be small, because memory grows with the greatest value.
     ///
     /// # Panics
     /// Panics if the rule's length is not the key length, or if `value` is too great.

@@ -5,11 +5,11 @@
 //! A column covers two bytes of the key and has two rows of [`LANES`] numbers:
 //! - A masked column has a row of values and a row of masks.
 //! - A range column has a row of least numbers and a row of greatest numbers. The columns of one field are adjacent,
-//!   and the column of the last bytes is first. In a field of at most two bytes, the second row holds the differences
-//!   between greatest and least number.
+//!   with the column of the last bytes first. If a field has at most two bytes, the second row holds the greatest
+//!   number minus the least number.
 //!
-//! The rules' last words follow the columns. Rules occupy the first lanes; unused lanes are all zeros. A word of a row
-//! holds four numbers, and the first number is in the lowest bits.
+//! After the columns come the last words of the rules (see `last_word`). Rules occupy the first lanes. Unused lanes are
+//! all zeros. A word of a row holds four numbers, the first of them in the lowest bits.
 
 use std::ops::Range;
 
@@ -24,14 +24,15 @@ pub(crate) const ROW: usize = LANES / 4;
 pub(crate) struct Masked {
     /// Offset in the key of two bytes that are read as a little-endian number.
     pub(crate) at: u16,
-    /// Mask of the bits that belong to this column, and not to another column or to a range field.
+    /// Mask of the bits that this column compares. Excludes the bits of other columns and of range fields.
     own: u16,
 }
 
 /// Range column, which has one or two bytes of a range field.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
-    /// Offset in the key of two bytes that are read as a big-endian number, which is shifted right and masked.
+    /// Offset in the key of two bytes, which are read as a big-endian number. A shift and a mask then select the
+    /// column's bytes.
     at: u16,
     shift: u8,
     mask: u16,
@@ -277,7 +278,8 @@ impl Columns {
     }
 }
 
-/// The parts of a rule. A part is a sequence of words that hold as many bytes as a key; the last word is separate.
+/// The parts of a rule: values, masks, least and greatest numbers. A part is a sequence of words that hold as many
+/// bytes as a key. The last word is separate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parts<'a> {
     pub(crate) values: &'a [u64],

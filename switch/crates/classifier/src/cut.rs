@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Defines cuts. A cut determines the child that a node selects for a key, and the children to which a rule belongs. A
-//! rule that would belong to too many children goes to the node's rest, a separate tree.
+//! Defines cuts. A cut determines which child a node selects for a key, and to which children a rule belongs. A rule
+//! that would belong to too many children goes to the node's *rest*, a separate tree.
 
 use crate::last_word::copies_of;
 use crate::layout::Layout;
 
-/// The whole tree has at most two to the power of this number copies of one rule.
+/// Base-2 logarithm of the maximum number of copies of a rule in the whole tree.
 const MOST_COPIES_LOG2: u32 = 3;
 
-/// One node copies a rule to at most two to the power of this number children.
+/// Base-2 logarithm of the maximum number of children to which one node copies a rule.
 const MOST_CHILDREN_LOG2: u32 = 2;
 
-/// Returns the number of selected bits that a rule may wildcard in one more cut. `last` is the rule's last word.
+/// Returns how many selected bits a rule may still wildcard at its next cut. More would exceed the limits on copies.
+/// `last` is the rule's last word.
 pub(crate) fn spare(last: u64) -> u8 {
     MOST_CHILDREN_LOG2.min(MOST_COPIES_LOG2 - copies_of(last)) as u8
 }
@@ -33,7 +34,7 @@ pub(crate) enum Cut {
     Thresholds {
         /// Index of the range field in the layout.
         number: u8,
-        /// Thresholds in ascending order. An unused threshold is the greatest number, which no number exceeds.
+        /// Thresholds in ascending order. An unused threshold is the greatest number, so no number exceeds it.
         at: [u32; THRESHOLDS],
     },
 }
@@ -41,13 +42,14 @@ pub(crate) enum Cut {
 /// The children to which a rule belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Children {
-    /// All indices that are the union of `base` and any subset of the bits of `open`.
+    /// Each index that is `base` combined with some of the bits of `open`.
     Combinations { base: u32, open: u32 },
     /// All indices from `first` to `last`, both included.
     Span { first: u32, last: u32 },
 }
 
-/// Gathers the bits of `value` that `mask` selects into the low bits of the result, as the instruction PEXT does.
+/// Gathers bits: moves the bits of `value` that `mask` selects to the low bits of the result, as the instruction PEXT
+/// does.
 pub(crate) fn gather(value: u64, mut mask: u64) -> u32 {
     let (mut gathered, mut place) = (0, 0);
     while mask != 0 {

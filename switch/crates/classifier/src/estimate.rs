@@ -2,10 +2,11 @@
 //! Selects the cut of a node by an estimate of the lookup time below the node.
 //!
 //! The estimate assumes that packets hit all rules equally often. Bits are selected greedily: each step adds the bit
-//! with the lowest estimate. The best of all steps is kept. So the selection also finds sets of bits that lower the
-//! estimate only together. Many rule sets are best cut by the bits of one address first, while rules that wildcard
-//! these bits go to the rest. So the selection is tried with several limits on the share of rules that may wildcard a
-//! bit.
+//! that gives the lowest estimate. A step may raise the estimate. The best of all steps wins. So the selection also
+//! finds bits that lower the estimate only together.
+//!
+//! Many rule sets are best cut by the bits of one address first. Rules that wildcard these bits then go to the rest. So
+//! the selection is repeated with several limits on the share of rules that may wildcard a bit.
 
 use crate::columns::LANES;
 use crate::cut::{Cut, THRESHOLDS, spare};
@@ -17,14 +18,14 @@ const SAMPLE: usize = 512;
 /// Maximum number of bits that one node selects.
 const MOST_BITS: usize = 9;
 
-/// Number of candidate bits of a window. The candidates are the bits that divide the rules best.
+/// Number of candidate bits of a window. The bits that divide the rules best are the candidates.
 const CANDIDATES: usize = 14;
 
 /// Penalty for one more copy of each rule, in the unit of [`Costs`]. Copies take memory, and so cause cache misses.
 const COPY: f32 = 10.0;
 
-/// Weight of a rule that moves to the rest. Each copy of the rule has this weight, shifted right by the number of bits
-/// that the rule wildcards. So all copies of a rule together have the weight of one rule.
+/// Weight of a rule that moves to the rest. A rule that wildcards n of the selected bits has 2^n copies, and each copy
+/// has this weight shifted right by n bits. So all copies together have the weight of one rule.
 const QUARTERS: u32 = 4;
 
 /// In a node with at least this number of rules, windows overlap and all [`OPEN_LIMITS`] are tried.
@@ -59,7 +60,7 @@ fn cost(rules: f32) -> f32 {
 impl Costs {
     fn new(rules: usize, sample: usize) -> Self {
         let scale = rules as f32 / sample as f32;
-        // A child may have more rules than the node, because rules are copied. So the table covers four times the
+        // A child may have more rules than the sample, because rules are copied. So the table goes up to four times the
         // sample.
         let table = (0..=4 * sample).map(|n| cost(n as f32 * scale)).collect();
         Self { scale, table }
@@ -83,7 +84,7 @@ impl Costs {
     }
 }
 
-/// A sample of a node's rules.
+/// A sample of a node's rules, by which the cut is chosen.
 struct Sample<'a> {
     layout: &'a Layout,
     records: Vec<&'a [u64]>,
@@ -110,8 +111,8 @@ pub(crate) fn choose(layout: &Layout, records: &[u64]) -> Option<Cut> {
         costs,
     };
     let mut best = (leaf_cost(count as f32), None);
-    // With overlapping windows, more pairs of adjacent bits are in one window. For few rules or for long keys,
-    // overlapping costs more time than it saves.
+    // If windows overlap, more pairs of adjacent bits lie in one window. With few rules or long keys, the additional
+    // windows cost more time than they save.
     let step = if count < OVERLAPPING || layout.key_bytes > 24 {
         8
     } else {
@@ -126,7 +127,8 @@ pub(crate) fn choose(layout: &Layout, records: &[u64]) -> Option<Cut> {
     best.1
 }
 
-/// State of the greedy selection. Records the children to which each rule of the sample belongs while bits are added.
+/// State of the greedy selection: the children to which each rule of the sample belongs, given the bits selected so
+/// far.
 struct Greedy<'a> {
     /// For each rule, its value and mask in the window.
     window: &'a [(u64, u64)],
@@ -274,7 +276,7 @@ impl Costs {
             weight += *size as f32;
             sum += *size as f32 * self.of(*size);
         }
-        // A cut is useless if all rules stay together.
+        // A cut that leaves all rules together is useless.
         let largest = sizes.iter().copied().max().unwrap_or(0).max(rest);
         if largest as usize >= rules {
             return f32::INFINITY;
@@ -303,8 +305,8 @@ impl Greedy<'_> {
         best
     }
 
-    /// Computes the division after `bit` is added. Writes the sizes of the children to `sizes`, and returns the size of
-    /// the rest.
+    /// Computes how the rules are divided if `bit` is selected too. Writes the sizes of the children to `sizes`, and
+    /// returns the size of the rest.
     fn sizes_with(&self, bit: u32, sizes: &mut [u32]) -> u32 {
         let mut leaving = 0;
         for (rule, child) in &self.items {
@@ -337,7 +339,8 @@ impl Greedy<'_> {
             }
         }
         for (index, (_, mask)) in self.window.iter().enumerate() {
-            // In `stars`, the value `spare` plus one marks a rule that is in the rest.
+            // A rule is in the rest if its number in `stars` is above its number in `spare`. The number then stops
+            // growing, at `spare` plus one.
             self.stars[index] +=
                 u8::from(mask >> bit & 1 == 0 && self.stars[index] <= self.spare[index]);
         }
@@ -348,8 +351,8 @@ impl Greedy<'_> {
     }
 }
 
-/// Returns a measure of how evenly a bit divides the rules: the number of rules that require 0, or the number of rules
-/// that require 1, whichever is smaller.
+/// Returns a measure of how evenly a bit divides the rules: the smaller of two numbers, the rules that require 0 and
+/// the rules that require 1.
 fn divides(window: &[(u64, u64)], bit: u32) -> usize {
     let (mut zeros, mut ones) = (0, 0);
     for (value, mask) in window {

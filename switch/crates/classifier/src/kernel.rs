@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements search kernels. A kernel compares a key with a group of rules, gathers bits, and counts thresholds. Every
-//! kernel returns the same results as [`Portable`].
+//! Implements search kernels. A kernel compares a key with a group of rules, gathers bits (see `cut`), and counts
+//! thresholds. Every kernel returns the same results as [`Portable`].
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
@@ -74,8 +74,8 @@ impl Machine for Portable {
             inside &= lanes(low, span, |low, span| number.wrapping_sub(low) <= span);
         }
         for field in &columns.long {
-            // `above` has the lanes whose bytes compared so far are at least the least number. `below` has the lanes
-            // whose bytes compared so far are at most the greatest number.
+            // Compares the bytes of the field, the last bytes first. `above` has the lanes in which the compared bytes
+            // are at least the least number, `below` those in which they are at most the greatest number.
             let (mut above, mut below) = (u32::MAX, u32::MAX);
             for part in field {
                 // SAFETY: as above.
@@ -124,8 +124,8 @@ impl Avx2 {
 
 #[cfg(target_arch = "x86_64")]
 impl Avx2 {
-    /// Returns, for each lane of a masked column, the bits under the mask in which the key differs from the rule. The
-    /// column's two rows begin at `rows`.
+    /// Compares a key with a masked column. In each lane of the result, the bits are set that are under the mask and in
+    /// which key and rule differ. `rows` is the address of the column's two rows.
     ///
     /// # Safety
     /// The same as for [`matching`](Machine::matching). `rows` must be the rows of `column`.
@@ -141,7 +141,7 @@ impl Avx2 {
         }
     }
 
-    /// Returns all ones in each lane whose range contains the number of a short field.
+    /// Returns all ones in each lane whose range contains the key's number in a range field of at most two bytes.
     ///
     /// # Safety
     /// The same as for [`differing`](Self::differing).
@@ -200,8 +200,8 @@ impl Machine for Avx2 {
                     let number = _mm256_set1_epi16(part.of(key) as i16);
                     let (low, high) = (_mm256_load_si256(rows), _mm256_load_si256(rows.add(1)));
                     rows = rows.add(2);
-                    // Compares the number with the bounds. If number and bound are equal, the result for the following
-                    // bytes decides.
+                    // Compares the number with the bounds. If it equals a bound, the result of the bytes compared
+                    // before decides.
                     let least = _mm256_cmpeq_epi16(_mm256_max_epu16(number, low), number);
                     let most = _mm256_cmpeq_epi16(_mm256_min_epu16(number, high), number);
                     let (low, high) = (
@@ -213,7 +213,7 @@ impl Machine for Avx2 {
                 }
                 inside = _mm256_and_si256(inside, _mm256_and_si256(above, below));
             }
-            // `movemask` yields two equal bits for each lane. Only one of the two bits is kept.
+            // `movemask` yields two equal bits for each lane. One of them is kept.
             _pext_u32(_mm256_movemask_epi8(inside) as u32, 0x5555_5555)
         }
     }
@@ -242,7 +242,8 @@ mod tests {
     use crate::layout::{Layout, Precedence, Rule};
     use crate::sample::Random;
 
-    /// Returns random bytes with few different values, so that rules match. The values include the extremes of a byte.
+    /// Returns random bytes with few different values, so that rules match. Includes the lowest and the highest value
+    /// of a byte.
     fn bytes(random: &mut Random, count: usize) -> Vec<u8> {
         let byte = |_| [0, 1, 0x7f, 0x80, 0xff][random.below(5)];
         (0..count).map(byte).collect()

@@ -2,7 +2,7 @@
 //! Packs and unpacks the last word of a rule's record: the priority, a flag for leaves, the number of copies, and the
 //! handle.
 
-/// Flag in the last word of the last lane of a leaf's group. Set if another group of the leaf follows.
+/// Flag in the last word of a group's last lane. Set if the leaf has another group after this one.
 pub(crate) const MORE: u64 = 1 << 31;
 
 /// Layout of a rule's last word, from the highest bit:

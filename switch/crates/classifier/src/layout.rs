@@ -2,13 +2,14 @@
 //! Defines the layout of keys and rules. A key has bytes that are matched under a mask, and range fields.
 //!
 //! While a tree is built, a rule is a *record* of words:
-//! - the values and masks of all bytes,
-//! - if there are range fields, the least and the greatest number of each field, at the offset of the field's bytes,
-//! - a last word with priority, copies and handle.
+//! - the values and masks of all bytes
+//! - the least and the greatest number of each range field, at the offset of the field's bytes (only if there are range
+//!   fields)
+//! - the *last word*, with priority, number of copies and handle (see `last_word`)
 //!
 //! Words are little-endian, so that bytes keep their order in memory. For a range field, values and masks hold the
-//! leading bits that all numbers of the range have in common. Cuts by bits use only values and masks. In leaves,
-//! records are stored in [`Columns`].
+//! leading bits that all numbers of the range have in common. Cuts by bits use only values and masks. In leaves, rules
+//! are stored in [`Columns`].
 
 use std::ops::Range;
 
@@ -27,13 +28,13 @@ pub struct Rule<'a> {
     pub bounds: &'a [u8],
 }
 
-/// Rank of a rule in the order of rules. The rule with the higher priority comes first. Of rules with equal priorities,
-/// the rule with the lower sequence number comes first. No two rules of one classifier have equal ranks.
+/// Rank of a rule in the order of rules. A rule with a higher priority comes first. If priorities are equal, the rule
+/// with the lower sequence number comes first. No two rules of one classifier have equal ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Precedence {
     /// Priority of the rule; the highest priority wins.
     pub priority: i32,
-    /// Sequence number; of rules with equal priorities, the rule with the lowest number wins.
+    /// Sequence number. If priorities are equal, the rule with the lowest number wins.
     pub sequence: u64,
 }
 
@@ -42,7 +43,8 @@ pub struct Precedence {
 pub(crate) struct RangeField {
     /// Bytes of the field in the key.
     bytes: Range<usize>,
-    /// Offset in the key of eight bytes that are read as a big-endian number, which is shifted right and masked.
+    /// Offset in the key of eight bytes, which are read as a big-endian number. A shift and a mask then give the
+    /// field's number.
     load: usize,
     shift: u32,
     mask: u32,
@@ -84,7 +86,7 @@ impl Layout {
         self.parts() * self.words + 1
     }
 
-    /// Returns the number of parts of a record. Each part has as many words as a key.
+    /// Returns the number of parts of a record without the last word. Each part has as many words as a key.
     fn parts(&self) -> usize {
         if self.ranges.is_empty() { 2 } else { 4 }
     }

@@ -3,27 +3,28 @@
 //!
 //! For each bit of the key, a rule has a value or "any". For some fields, a rule has a range instead. Each rule has a
 //! [`Precedence`]: the highest priority wins, and of equal priorities the lowest sequence number. Rules are added and
-//! removed one by one. The lookup time of [`Classifier`] hardly depends on the number of rules, as long as rules differ
-//! in their bits. A lookup never scans all rules.
+//! removed one by one. A lookup never scans all rules. As long as rules differ in their bits, the lookup time of
+//! [`Classifier`] hardly depends on their number.
 //!
-//! **Structure.** The classifier is a decision tree. A node either *selects bits* of a window of 64 bits, which are the
-//! index of a child, or compares a range field with *thresholds*. A rule that wildcards selected bits is copied to all
-//! matching children if these are few. Otherwise the rule goes to the node's *rest*, a separate tree. A lookup skips
-//! the rest if the match found so far ranks before all rules of the rest. So the trees partition the rules
-//! automatically, as CutSplit (Li et al., INFOCOM 2018) and related work do by hand. Unlike in HiCuts, the number of
-//! copies of a rule is bounded (8). Leaves hold their rules in order and column by column, so that SIMD instructions
-//! compare sixteen rules in one pass. The cut of each node is selected by an estimate of the lookup time. This
-//! structure suits access lists, policies over ranges and tables with a few exact fields.
+//! **Structure.** The classifier is a decision tree. There are two kinds of nodes. One kind *selects bits* of a window
+//! of 64 bits. These bits are the index of a child. The other kind compares a range field with *thresholds*. If a rule
+//! wildcards some of the selected bits, it is copied to all matching children. If these are too many, the rule goes to
+//! the node's *rest* instead, a separate tree. A lookup skips the rest if the match found so far ranks before all rules
+//! of the rest. So the trees partition the rules automatically, as CutSplit (Li et al., INFOCOM 2018) and related work
+//! do by hand. Unlike in HiCuts, the number of copies of a rule is bounded (8).
 //!
-//! **Changes.** A rule is added to the leaves to which it belongs. A leaf that grows too long becomes a node. When a
-//! subtree has had as many changes as it had rules when it was built, it is rebuilt. A small subtree is rebuilt
+//! Leaves hold their rules in order and column by column, so that SIMD instructions compare sixteen rules in one pass.
+//! The cut of each node is selected by an estimate of the lookup time. This structure suits access lists, policies over
+//! ranges and tables with a few exact fields.
+//!
+//! **Changes.** A rule is added to the leaves to which it belongs. A leaf that grows too long becomes a node. A subtree
+//! is rebuilt when it has had as many changes as it had rules when it was built. A small subtree is rebuilt
 //! immediately. A large subtree is rebuilt incrementally: the new subtree is built beside the old one, one part with
 //! each change. So a change costs amortised O(log n) time, n changes never cost O(n²), and no single change waits for a
 //! whole rebuild.
 //!
-//! **Invariants.** [`Classifier::lookup`] and [`Classifier::lookup_batch`] do not panic on any key. These functions do
-//! not allocate memory for keys of the right length. The crate depends only on `random`, for [`sample`], and can be
-//! used alone:
+//! **Invariants.** [`Classifier::lookup`] and [`Classifier::lookup_batch`] do not panic on any key, and do not allocate
+//! memory for keys of the right length. The crate depends only on `random`, for [`sample`], and can be used alone:
 //!
 //! ```
 //! use sluice_classifier::{Classifier, Precedence, Rule, NONE};

@@ -161,8 +161,8 @@ impl Node {
         Ref(arena.words(self.block, 3)[2] as u32)
     }
 
-    /// Sets the rest, and raises the upper bound of the priorities in the rest to at least `priority`. A node without a
-    /// rest has no bound yet.
+    /// Sets the rest. Raises the upper bound of the priorities in the rest to at least `priority`. If the node has no
+    /// rest yet, `priority` becomes the bound.
     pub(crate) fn set_rest(&self, arena: &mut Arena, rest: Ref, priority: u32) {
         let word = &mut arena.words_mut(self.block, 3)[2];
         let priority = if *word as u32 == 0 {
@@ -173,8 +173,8 @@ impl Node {
         *word = u64::from(priority) << 32 | u64::from(rest.0);
     }
 
-    /// Counts a change. Returns true if more than n + 16 changes were counted, where n is the number of rules for which
-    /// the node was built.
+    /// Counts a change. Returns true when the subtree should be rebuilt: after more than n + 16 changes, where n is the
+    /// number of rules for which the node was built.
     pub(crate) fn changed(&self, arena: &mut Arena) -> bool {
         arena.words_mut(self.block, NODE_HEAD)[3] += 1 << 32;
         let (rules, changes) = self.rules_and_changes(arena);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rebuilds large trees incrementally, so that no change waits for a whole rebuild. The new tree is built beside the
-//! old one, one piece with each change of the rules. Changes of the old tree are queued, and are applied to the new
-//! tree as soon as the new tree is built. When the queue is empty, the new tree replaces the old one.
+//! Rebuilds large trees incrementally, so that no change waits for a whole rebuild. Each change of the rules also
+//! builds one piece of the new tree, beside the old one. Changes of the old tree are queued. When the new tree is
+//! complete, the queued changes are applied to it. When few are left, the rest of them is applied at once, and the new
+//! tree replaces the old one.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -25,7 +26,7 @@ const CHANGE: usize = 16;
 const RUN: usize = 256;
 const RUN_SORTED: usize = 16;
 
-/// Maximum number of queued changes that are applied at once, which ends the rebuild.
+/// Maximum number of queued changes that may be applied at once to end the rebuild.
 const LAST: usize = 8;
 
 impl Tree {
@@ -60,8 +61,8 @@ impl Tree {
             .is_some_and(|renewal| renewal.of == node)
     }
 
-    /// Queues a change of the node that is being rebuilt. If the new tree is built and few changes are queued, applies
-    /// all changes, releases the old tree and returns the new root.
+    /// Queues a change of the node that is being rebuilt. If the new tree is complete and few changes are queued,
+    /// applies them, releases the old tree and returns the new root.
     pub(crate) fn note_change(&mut self, change: Change) -> Option<Ref> {
         let renewal = self.renewal.as_mut()?;
         renewal.changes.push_back(change);
@@ -113,7 +114,7 @@ impl Tree {
         self.renewal = Some(renewal);
     }
 
-    /// Sorts a run. When all runs are sorted, merges the same number of rules from the runs instead. Returns whether
+    /// Sorts one run. If all runs are sorted already, merges as many rules from the runs as a run has. Returns whether
     /// all rules are in order.
     fn sort(&self, sorting: &mut Sorting) -> bool {
         if let Some(run) = sorting.keys.chunks_mut(RUN).nth(sorting.runs) {

@@ -62,7 +62,7 @@ pub(crate) struct Renewal {
     pub(crate) sorting: Option<Sorting>,
     pub(crate) tasks: Vec<Task>,
     pub(crate) changes: VecDeque<Change>,
-    /// Copy of the tree's `sequences` as of the last change that was applied to the new tree. The rebuild needs this
-    /// copy, because a handle may have been reused for another rule since then.
+    /// Copy of the tree's `sequences`, up to date with the changes applied to the new tree. The tree's own `sequences`
+    /// may be newer: a handle may have been reused for another rule since then.
     pub(crate) sequences: Vec<u64>,
 }

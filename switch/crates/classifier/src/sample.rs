@@ -9,7 +9,7 @@
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
-/// Size of a key in bytes. A key has source and destination address, source and destination port, and protocol.
+/// Size of a key in bytes. A key consists of source and destination address, source and destination port, and protocol.
 pub const KEY_BYTES: usize = 13;
 
 /// Kind of rule list.
@@ -53,8 +53,8 @@ impl FiveTuple {
             && self.protocol.is_none_or(|protocol| protocol == key[12])
     }
 
-    /// Returns the value and the bounds of a [`crate::Rule`]. The value consists of the address values and the lowest
-    /// ports. The bounds consist of the masks and the highest ports.
+    /// Returns the value and the bounds of a [`crate::Rule`]. The value has the addresses and the lowest ports. The
+    /// bounds have the masks of the addresses and the highest ports.
     pub fn parts(&self) -> ([u8; KEY_BYTES], [u8; KEY_BYTES]) {
         let (from, to) = (&self.source_ports, &self.destination_ports);
         let protocol = self.protocol.unwrap_or(0);
@@ -240,8 +240,8 @@ pub fn rules(shape: Shape, count: usize, seed: u64) -> Vec<FiveTuple> {
     rules.into_iter().map(|(_, rule)| rule).collect()
 }
 
-/// Returns a random key that a rule matches. Each field has the lowest, the highest or a random number of the rule's
-/// range.
+/// Returns a random key that a rule matches. In each field, the key has the lowest, the highest or a random number of
+/// the rule's range.
 pub fn inside(rule: &FiveTuple, random: &mut Random) -> [u8; KEY_BYTES] {
     let mut pick = |low: u64, high: u64| match random.below(4) {
         0 => low,

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Implements lookups, one by one or interleaved in a batch.
 //!
-//! A lookup descends to a leaf. Then the lookup searches the rests of the nodes on its path, beginning with the last
-//! node. The lookup skips a rest if the match found so far ranks before all rules of the rest. In a large tree, the
-//! lookups of a batch are interleaved. First all lookups at nodes descend one step and prefetch the next node, then all
-//! lookups at leaves compare, and so on. A lookup is assigned to its next list by arithmetic, without a branch.
+//! A lookup descends to a leaf. Then it searches the rests of the nodes on its path, beginning with the last node. It
+//! skips a rest if the match found so far ranks before all rules of the rest.
+//!
+//! In a large tree, the lookups of a batch are interleaved. First all lookups at nodes descend one step and prefetch
+//! the next node, then all lookups at leaves compare rules, and so on. After each step, code without a branch puts the
+//! lookup into the list for nodes or the list for leaves.
 //!
 //! **Invariant for the unchecked reads.** Every [`Ref`] in the arena refers to a block in use. For this, `tree.rs`
-//! writes a block before the reference to the block, and clears or overwrites the reference when it releases the block.
-//! A block's length follows from its first words, or from the marks of its groups. A child's index consists of the bits
-//! that the node selects, or is a count of thresholds. So the index is below the node's number of children.
+//! writes a block before the reference to it. When `tree.rs` releases a block, it clears or overwrites the reference.
+//! The first words of a node give its length, and the marks of groups give the length of a leaf. A child's index
+//! consists of the bits that the node selects, or is a count of thresholds. So the index is below the node's number of
+//! children.
 
 use std::hint::select_unpredictable;
 use std::mem::MaybeUninit;
@@ -26,13 +29,13 @@ use crate::tree::{MOST_LEVELS, Tree};
 /// Number of lookups that are interleaved.
 const ABREAST: usize = 32;
 
-/// Number of lookups in a resident tree whose first steps, from the root, run in one loop. So a later misprediction in
-/// one lookup does not discard the first steps of the following lookups.
+/// Number of lookups in a resident tree whose first steps, from the root, run in one loop. Without this loop, a
+/// misprediction later in one lookup would discard the first steps of the following lookups.
 const TOGETHER: usize = 16;
 
 /// Size in bytes up to which a tree is resident: it stays in or near a core's caches under load. In a resident tree,
-/// consecutive lookups overlap without interleaving. Measurements show that interleaving lowers the lookup rate of a
-/// resident tree by a seventh. With about 100,000 rules or more, interleaving raises the lookup rate by two sevenths.
+/// consecutive lookups overlap by themselves. By measurement, interleaving lowers their rate by a seventh. In trees of
+/// about 100,000 rules or more, interleaving raises the rate by two sevenths.
 const RESIDENT: usize = 4 << 20;
 
 /// The words of a tree, read without bounds checks.
@@ -152,7 +155,8 @@ impl Tree {
     pub(crate) fn search_batch(&self, machine: impl Machine, keys: &[u8], found: &mut [u32]) {
         let length = self.layout.key_bytes;
         if length < 8 {
-            // The keys are too short for reads of eight bytes, so each key is copied.
+            // The keys are shorter than eight bytes, and lookups read eight bytes. So each key is copied to a longer
+            // buffer.
             let count = keys.len().checked_div(length).unwrap_or(found.len());
             for (index, found) in found.iter_mut().enumerate().take(count) {
                 let key = &keys[index * length..][..length];
@@ -262,7 +266,7 @@ impl Tree {
         }
     }
 
-    /// Processes one node or leaf. After a leaf, continues with the next rest.
+    /// Performs the step at one node or leaf. After a leaf, continues with the next rest.
     #[inline(always)]
     fn step(&self, machine: impl Machine, words: Words, lane: &mut Lane) {
         if lane.at.is_leaf() {
@@ -311,7 +315,7 @@ impl Tree {
             let hits = unsafe { machine.matching(columns, words.0.add(group), lane.key) };
             let first = (hits | 1 << (LANES - 1)).trailing_zeros() as usize;
             let last = words.at(group + lasts + first) & !MORE;
-            // Unused lanes are all zeros, so a hit with a last word of 0 is not a rule.
+            // The last word of an unused lane is 0, so a hit with a last word of 0 is no rule.
             let better = hits != 0 && last != 0 && self.comes_first(last, lane.best);
             lane.best = select_unpredictable(better, last, lane.best);
             let more = words.at(group + lasts + LANES - 1) & MORE != 0;
@@ -355,7 +359,7 @@ impl Lane {
         self.pending = 0;
     }
 
-    /// Continues with the topmost rest of the stack that may have a rule before the best match.
+    /// Continues with the topmost rest of the stack that may contain a rule before the best match.
     #[inline(always)]
     fn next_rest(&mut self) {
         self.at = Ref::NONE;
@@ -381,7 +385,7 @@ impl Lane {
 
 /// A list of lanes whose next step is of the same kind.
 struct List {
-    /// The lanes. The array has one more element than there are lanes, because `push_if` writes before it tests.
+    /// The lanes, and one more element, because `push_if` writes an element before it tests whether the lane is wanted.
     lanes: [u8; ABREAST + 1],
     count: usize,
 }

@@ -25,7 +25,7 @@ pub(crate) struct Tree {
     pub(crate) rules: usize,
     /// The rebuild of a large subtree, if one is in progress.
     pub(crate) renewal: Option<Box<Renewal>>,
-    /// Whether the rebuild is performing a piece at this time.
+    /// Whether the rebuild is performing a piece now.
     pub(crate) renewing: bool,
 }
 
@@ -301,8 +301,8 @@ impl Tree {
         collected.records
     }
 
-    /// Collects the rules below `at`. `path` holds the cuts from the root of the tree to `at`, because these cuts may
-    /// have copied rules.
+    /// Collects the rules below `at`. `path` holds the cuts from the root of the tree to `at`. The number of a rule's
+    /// copies at the root follows from these cuts.
     fn collect_below(&self, at: Ref, path: &mut Vec<Cut>, collected: &mut Collected) {
         if at.is_none() {
             return;
@@ -398,7 +398,7 @@ impl Tree {
         if let Some(cut) = cut {
             let (children, rest) = self.divide(&cut, records);
             let largest = children.iter().map(Vec::len).max().unwrap_or(0);
-            // Otherwise the sample was misleading: the cut does not divide the complete set of rules.
+            // If this does not hold, the sample was misleading: the cut does not divide the complete set of rules.
             if largest.max(rest.len()) < records.len() {
                 let at = new_node(&mut self.arena, &cut, count);
                 return Division::Node(at, children, rest);
@@ -425,8 +425,8 @@ impl Tree {
     }
 }
 
-/// Returns whether the tree tries to replace a leaf of `count` rules by a node. The tree tries this when a leaf grows
-/// beyond 1, 2, 4, 8, ... groups.
+/// Returns whether a leaf that has just grown to `count` rules should be tried as a node. The tree tries this when a
+/// leaf grows beyond 1, 2, 4, 8, ... groups.
 fn splits(count: usize) -> bool {
     count % LANES == 1 && count > 1 && (count / LANES).is_power_of_two()
 }

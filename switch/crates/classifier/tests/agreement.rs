@@ -86,7 +86,7 @@ fn byte(random: &mut Random) -> u8 {
 }
 
 fn draw_rule(random: &mut Random, bytes: usize, ranges: &[Range<usize>]) -> Owned {
-    // In most rules, all but a few bytes are wildcards. Otherwise hardly any key would match a rule.
+    // Most rules wildcard all but a few bytes. Otherwise hardly any key would match a rule.
     let known = random.below(8);
     let mut value: Vec<u8> = (0..bytes).map(|_| byte(random)).collect();
     let mut bounds: Vec<u8> = (0..bytes)
@@ -116,7 +116,7 @@ fn draw_rule(random: &mut Random, bytes: usize, ranges: &[Range<usize>]) -> Owne
     Owned { value, bounds }
 }
 
-/// Returns a random key at or next to the bounds of a rule, or anywhere.
+/// Returns a random key: one at or next to the bounds of a rule, or any key.
 fn draw_key(
     random: &mut Random,
     rule: Option<&Owned>,
@@ -265,7 +265,7 @@ fn lists_of_access_list_shape() {
     for shape in [Shape::AccessList, Shape::Firewall, Shape::Chain] {
         let rules = sample::rules(shape, 3_000, 5);
         let mut list = Classifier::new(KEY_BYTES, &[8..10, 10..12]);
-        // Every third rule is added last, and every fifth rule is removed again.
+        // Every third rule is added last. Every fifth rule is removed again.
         let order = (0..rules.len())
             .filter(|n| n % 3 != 0)
             .chain((0..rules.len()).step_by(3));
@@ -330,7 +330,8 @@ fn rules_that_come_and_go_while_the_tree_is_built_anew() {
             bounds: &bounds,
         };
         if let Some((precedence, value)) = known[index].take() {
-            // At first, one of three candidates is removed. Later in the test, two of three candidates are removed.
+            // In the first half of the test, a candidate is removed with probability 1/3. In the second half, the
+            // probability is 2/3.
             if random.below(3) < 1 + step / 12_000 {
                 assert_eq!(list.remove(rule, precedence), Some(value));
                 free.push(value);

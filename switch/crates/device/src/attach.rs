@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Creates ports in the form that the device needs: one worker gets the receiving half, and each worker gets a sending
-//! half.
+//! Creates ports with the halves that a device needs: a receiver for one worker, and a transmitter for each worker.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,8 +20,8 @@ pub struct Port {
     pub name: String,
     /// Counters of the port.
     pub counters: Arc<PortCounters>,
-    /// Receiver of the port's frames. `None` if the receiver of another port delivers them: ports on pcap files share
-    /// one receiver.
+    /// Receiver of the port's frames. `None` if the receiver of another port also delivers this port's frames, as for
+    /// ports on pcap files.
     pub receiver: Option<Box<dyn Receiver>>,
     /// Transmitters of the port, one for each worker.
     pub transmitters: Vec<Box<dyn Transmitter>>,
@@ -116,8 +115,8 @@ impl Attachment {
         })
     }
 
-    /// Selects the send path: through the interface's qdisc if a user has set one, else past the qdisc. Returns whether
-    /// the path has changed.
+    /// Selects the send path. If a user has set a qdisc for the interface, frames pass through it. Otherwise they
+    /// bypass the qdisc. Returns whether the path has changed.
     pub(crate) fn follow_qdisc(&mut self) -> io::Result<bool> {
         let there = qdisc::of(self.interface.index())?;
         if there == self.qdisc {
@@ -130,7 +129,7 @@ impl Attachment {
         Ok(true)
     }
 
-    /// Takes over a new interface that has the name of the previous one, which is gone.
+    /// Takes over a new interface in place of the previous one, which is gone. Both have the same name.
     pub(crate) fn reopen(&mut self, number: PortId, workers: usize) -> io::Result<Halves> {
         self.interface.release();
         let interface = SilentInterface::take(&self.name)?;
@@ -193,8 +192,8 @@ pub fn file_ports(names: &[(PortId, String)], delay: Duration) -> io::Result<Vec
             attachment: None,
         });
     }
-    // One receiver delivers the frames of all files in the order of their timestamps. This receiver belongs to the last
-    // port, so that all ports exist when the first frame arrives.
+    // One receiver delivers the frames of all files in the order of their timestamps. It belongs to the last port. So
+    // all ports exist when the first frame arrives.
     if let Some(last) = ports.last_mut() {
         last.receiver = Some(Box::new(files::read(inputs, delay)?));
     }
@@ -222,9 +221,11 @@ pub fn memory_port(number: PortId, workers: usize) -> io::Result<(Port, memory::
 const REPLAY: &str = "replay:";
 const DISCARD: &str = "discard:";
 
-/// Creates a port from its name. `replay:FILE` receives the frames of a pcap file from memory, in a loop and as fast as
-/// they are processed. `discard:NAME` receives nothing. Ports of these two kinds discard sent frames. Any other name is
-/// the name of an interface.
+/// Creates a port from its name:
+/// - `replay:FILE` receives the frames of a pcap file from memory, in a loop and as fast as they are processed.
+///   Discards sent frames.
+/// - `discard:NAME` receives nothing. Discards sent frames.
+/// - Any other name is the name of an interface.
 ///
 /// # Errors
 /// Errors of reading the file, or of taking over the interface.

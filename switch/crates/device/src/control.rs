@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Holds the state of the ports outside of the workers, and reacts to changes of the ports' links.
+//! Holds the part of the ports' state that no worker owns, and reacts to changes of the ports' links.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -30,7 +30,7 @@ pub(crate) struct PortState {
     pub(crate) levels: Arc<PortLevels>,
 }
 
-/// State that requests of the control plane read and change. One lock protects all of this state.
+/// State that requests of the control plane read and change. One lock protects it.
 #[derive(Default)]
 pub(crate) struct Control {
     pub(crate) ports: BTreeMap<PortId, PortState>,
@@ -81,8 +81,8 @@ pub(crate) fn hand_out(
     }
 }
 
-/// Records that a link went up or down. Does nothing if a name is given and the port number now belongs to a port with
-/// another name.
+/// Records that a link went up or down. If a name is given, does nothing unless the port still has this name: the
+/// number may belong to another port by now.
 pub(crate) fn port_status(control: &Mutex<Control>, port: PortId, name: Option<&str>, up: bool) {
     let mut control = control.lock();
     let found = control.ports.get_mut(&port);

@@ -230,8 +230,8 @@ impl Device {
         self.control.lock().store.clone()
     }
 
-    /// Runs the program of this store on all workers; with `None`, runs no program. When this method returns, no packet
-    /// is processed by the old program any more. Each packet is processed entirely by one of the two programs.
+    /// Runs the program of this store on all workers. With `None`, runs no program. When this method returns, the old
+    /// program processes no packet any more. Each packet is processed entirely by one of the two programs.
     pub fn load(&self, store: Option<Arc<Store>>) {
         let mut control = self.control.lock();
         if let Some(store) = &store {
@@ -324,7 +324,7 @@ impl Device {
             .ports
             .remove(&number)
             .ok_or(DeviceError::NoSuchPort(number))?;
-        // Order: groups stop selecting the port before it is removed.
+        // Order: first the groups stop selecting the port, then the port is removed.
         if let Some(store) = &control.store {
             store.port_status(u32::from(number), false);
         }
@@ -344,7 +344,7 @@ impl Device {
     /// Starts to monitor the links of all ports that are interfaces.
     fn watch_links(&self) -> io::Result<()> {
         let mut links = self.links.lock();
-        // Order: the old monitor stops first, so that its last report precedes the first report of the new monitor.
+        // Order: the old monitor stops first. So its last report precedes the first report of the new monitor.
         *links = None;
         let watched = |(port, state): (&PortId, &PortState)| {
             let attachment = state.attachment.as_ref()?;
@@ -372,7 +372,7 @@ impl Device {
         Ok(())
     }
 
-    /// Reports that a port's link went up or down.
+    /// Reports that the link of a port went up or down.
     pub fn set_port_status(&self, port: PortId, up: bool) {
         port_status(&self.control, port, None, up);
     }
@@ -396,8 +396,8 @@ impl Device {
         sent
     }
 
-    /// Sends packets like [`Self::packet_out`], and wakes a worker once. Returns the number of packets sent; the others
-    /// were dropped.
+    /// Sends several packets as [`Self::packet_out`] does, but wakes the worker only once. Returns the number of
+    /// packets sent. The other packets were dropped.
     pub fn packet_outs(&self, packets: Vec<Vec<u8>>) -> usize {
         let given = packets.len();
         let queue = self.packet_out.as_ref();
@@ -476,8 +476,8 @@ impl Device {
     }
 
     /// Returns the trace that this packet would have if it arrived on this port now. The packet is not sent and changes
-    /// no state: counters do not count the packet, meters return green, and writes to registers are discarded. The
-    /// first worker runs the packet between two batches, in the interpreter.
+    /// no state: counters do not count it, meters return green, and writes to registers are discarded. The first worker
+    /// runs the packet in the interpreter, between two batches.
     ///
     /// # Errors
     /// [`DeviceError::NoProgram`].
@@ -489,7 +489,8 @@ impl Device {
             let dry_run = engines.dry_run(u32::from(port), packet, now_us);
             let dry_run = Arc::new(Mutex::new(dry_run));
             let mailbox = &self.mailboxes[0];
-            // Order: `control` stays locked until the worker has answered, so no other program is loaded meanwhile.
+            // Order: `control` stays locked until the worker has answered, so that no other program is loaded
+            // meanwhile.
             let number = mailbox.send(Command::DryRun(Arc::clone(&dry_run)));
             mailbox.wait(number);
             dry_run

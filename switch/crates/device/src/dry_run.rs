@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs one packet through the program with the current tables, without side effects and without sending the packet.
 //!
-//! The interpreter runs the packet and records a trace. The caller creates the dry run. A worker executes the dry run,
+//! The interpreter runs the packet and records a trace. The caller creates the dry run, and a worker executes it,
 //! because the worker already has a reader of the tables.
 
 use std::sync::Arc;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Holds the receivers of a worker, and waits for any of them and for commands.
 //!
-//! A receiver is removed if its port was removed or if the receiver has finished. The receiver's descriptor is then
-//! also removed from the poller. Otherwise a descriptor that stays open elsewhere and readable would end every wait at
-//! once.
+//! A receiver is removed when its port was removed, or when it has finished. Its descriptor is then removed from the
+//! poller too. A descriptor that stays open elsewhere and readable would otherwise end every wait at once.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,9 +11,9 @@ use std::time::Duration;
 use sluice_ports::poller::{Poller, Waker};
 use sluice_ports::{PortId, Receiver};
 
-/// Token of the worker's own waker. The token of a receiver is its index instead.
+/// Token of the worker's own waker. Receivers have their indices as tokens.
 const COMMANDS: u64 = u64::MAX;
-/// Token of ports that the worker waits for until they are writable again.
+/// Token of congested ports. The worker waits until one of them becomes writable.
 const ROOM: u64 = u64::MAX - 1;
 
 /// A receiver, and the port with which it was added.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tracks fill levels, depths and rates of a port's queues. All workers share these values, but each worker keeps its
-//! own packets.
+//! Tracks fill levels, depths and rates of a port's queues. All workers share these values. The packets themselves are
+//! in queues of each worker.
 //!
-//! The rules are the same as in BMv2's `QueueingLogicPriRL`. With several workers, depth and rate limit the sum over
-//! all workers. The order of packets and of priorities holds only among the packets of one worker.
+//! The rules are the same as in BMv2's `QueueingLogicPriRL`. With several workers, depth and rate apply to the sum over
+//! all workers. But order and priority hold only among the packets of one worker.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -28,7 +28,7 @@ impl Default for QueueSetting {
     }
 }
 
-/// A queue's decision on an arriving packet.
+/// Decision of a queue on an arriving packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The packet may be sent at once.
@@ -61,8 +61,8 @@ impl Level {
         }
     }
 
-    /// Decides on a packet that arrives at this time. With `must_wait`, the packet waits even if its departure time has
-    /// come.
+    /// Decides on a packet that arrives at this time. If `must_wait` is set, the packet waits even if it may leave at
+    /// once.
     pub(crate) fn admit(&self, now_ns: u64, must_wait: bool) -> Verdict {
         let depth = self.depth.load(Relaxed);
         let one_more = |size: u32| (size < depth).then(|| size + 1);
@@ -81,7 +81,7 @@ impl Level {
         }
     }
 
-    /// Returns the departure time of an arriving packet. The queue's rate determines the minimum distance from the
+    /// Assigns a departure time to an arriving packet. The queue's rate determines the minimum distance from the
     /// previous packet's departure time.
     fn stamp(&self, now_ns: u64) -> u64 {
         let rate = self.rate.load(Relaxed);
@@ -94,7 +94,7 @@ impl Level {
         due(before.unwrap_or_else(|last| last))
     }
 
-    /// Delays the next packets as if the last packet may not leave before this time.
+    /// Sets the departure time of the last packet, which delays the next packets.
     #[cfg(test)]
     pub(crate) fn hold_until(&self, due_ns: u64) {
         self.last_due_ns.store(due_ns, Relaxed);

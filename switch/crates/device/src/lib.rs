@@ -8,17 +8,17 @@
 //! ```
 //!
 //! Workers are threads. Each worker owns the halves of its ports and a [`sluice_engine::TrafficManager`]. An idle
-//! worker waits in epoll. Programs are swapped, and ports added and removed, between two batches of each worker. The
-//! caller of such a change waits until all workers have made the change. Depends on engine, ports, tables and program,
-//! but neither on P4Runtime nor on async code.
+//! worker waits in epoll. Each worker swaps programs, and adds and removes ports, between two of its batches. The
+//! caller that requests such a change waits until all workers have made it. Depends on engine, ports, tables and
+//! program, but not on P4Runtime or async code.
 //!
 //! While a port accepts no more frames, packets wait between ingress and egress in queues like BMv2's (`port_queues`,
-//! `levels`). If no port is congested, a worker does not check the queues.
+//! `levels`). While no port is congested, workers do not check the queues.
 //!
 //! [`trace`] reports each step of a packet.
 //!
-//! Promises: a worker blocks only in its poller. Queues are bounded; packets that do not fit are dropped and counted.
-//! When [`Device::load`] returns, no packet is processed by the old program any more.
+//! Promises: a worker blocks only in its poller. Queues are bounded. Packets that do not fit are dropped and counted.
+//! When [`Device::load`] returns, the old program processes no packet any more.
 
 mod attach;
 mod clock;

@@ -35,7 +35,8 @@ pub(crate) enum Command {
     QueuesChanged,
     /// Adds the counters of the running program's engine to this map.
     Report(Arc<Mutex<EngineCounters>>),
-    /// Profiles one packet in N from now on. Uses this instrumented code if native code runs.
+    /// Profiles one packet in N from now on. If native code runs the program, measured packets run this instrumented
+    /// code.
     BeginProfile(NonZeroU32, Option<Arc<Code>>),
     /// Ends profiling, and adds the results to this profile.
     EndProfile(Arc<Mutex<Option<Profile>>>),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Holds the destinations of a worker's packets: the ports' sending halves with their queues, and the control plane.
+//! Holds the destinations of a worker's packets: the transmitters and queues of ports, and the control plane.
 //!
 //! Invariant: a port is *congested* while one of these conditions holds: the port accepts no more frames, packets wait
 //! in its queues, or a queue of the port has a rate or a depth of 0. Only congested ports are checked for each packet
@@ -43,7 +43,7 @@ struct Port {
 }
 
 impl Port {
-    /// Flushes the port if it is blocked and need not wait for a later retry time.
+    /// Flushes the port if it is blocked, unless its next retry time is in the future.
     fn try_again(&mut self) {
         let wait =
             matches!(self.transmitter.retry(), Some(Retry::At(time)) if Instant::now() < time);
@@ -165,7 +165,7 @@ impl Outputs {
         !self.congested.is_empty()
     }
 
-    /// Flushes the blocked ports that need not wait for a later retry time.
+    /// Flushes the blocked ports, except those whose next retry time is in the future.
     pub(crate) fn try_again(&mut self) {
         for &index in &self.congested {
             if let Some(port) = &mut self.ports[index] {
@@ -174,8 +174,8 @@ impl Outputs {
         }
     }
 
-    /// Returns the next packet to leave the queues of a congested port; `place` is the port's index among the congested
-    /// ports. Returns an error if there is no congested port at this index.
+    /// Returns the next packet to leave the queues of a congested port. `place` is the port's index in the list of
+    /// congested ports. Returns an error if the list has no such index.
     pub(crate) fn next_of(&mut self, place: usize) -> Result<Option<Leaving>, NoMorePorts> {
         let &index = self.congested.get(place).ok_or(NoMorePorts)?;
         let port = self.ports[index].as_mut().filter(|port| !port.blocked);
@@ -187,7 +187,7 @@ impl Outputs {
         self.spares.put(queued);
     }
 
-    /// Removes from the list of congested ports those that are no longer congested.
+    /// Removes ports that are no longer congested from the list of congested ports.
     pub(crate) fn settle(&mut self) {
         let ports = &mut self.ports;
         self.congested.retain(|index| {
@@ -200,8 +200,8 @@ impl Outputs {
         self.congestion.set(self.are_congested());
     }
 
-    /// Returns the events that can end the congestion: descriptors that become writable, and the earliest departure or
-    /// retry time.
+    /// Returns what the worker must wait for while ports are congested: descriptors that become writable, and the
+    /// earliest departure or retry time.
     pub(crate) fn waited_for(&self) -> (Vec<BorrowedFd<'_>>, Option<Instant>) {
         let (mut writable, mut until) = (Vec::new(), None::<Instant>);
         let ports = self.congested.iter().map(|index| &self.ports[*index]);
@@ -236,7 +236,7 @@ impl Outputs {
         while let Some(index) = self.dirty.pop() {
             if let Some(Some(port)) = self.ports.get_mut(index) {
                 port.dirty = false;
-                // A blocked port is flushed by `try_again`.
+                // A blocked port is left to `try_again`.
                 if !port.blocked && !port.transmitter.flush() {
                     self.block(index);
                 }
@@ -280,7 +280,7 @@ impl Sink for Outputs {
         }
     }
 
-    // Inlined where a packet is processed, because a call would cost more than the function's own work.
+    // Inlined into the code that processes packets, because a call would cost more than the function's own work.
     #[inline(always)]
     fn transmit_parts(&mut self, port: u32, headers: &mut Vec<u8>, payload: &[u8]) {
         if self.shared.cpu_port == Some(port) {

@@ -26,7 +26,7 @@ impl Spares {
         }
     }
 
-    /// Drops all buffers, because they fit only the program for which they were allocated.
+    /// Drops all buffers, because a buffer fits only the program for which it was allocated.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
@@ -95,8 +95,8 @@ impl PortQueues {
         }
     }
 
-    /// Removes and returns the next packet to send: among the first packets of all queues, the packet with the highest
-    /// priority that may leave now.
+    /// Removes and returns the next packet to send. Of the packets at the front of the queues that may leave now, takes
+    /// the one with the highest priority.
     pub(crate) fn next(&mut self, now_ns: u64) -> Option<Leaving> {
         let levels = self.levels.all().iter();
         for (level, queue) in levels.zip(&mut self.queues).rev() {

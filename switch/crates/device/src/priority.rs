@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sets the priority of threads that process packets.
 //!
-//! If more threads are busy than there are processors, the scheduler shares a worker's processor among several threads.
-//! A thread that writes tables would then take CPU time from packet processing. With a higher priority, workers leave
-//! only unused time to other threads. An idle worker sleeps, so its priority delays no thread.
+//! If more threads are busy than there are processors, the scheduler makes a worker share its processor with other
+//! threads. For example, a thread that writes tables would take CPU time from packet processing. With a higher
+//! priority, workers leave only unused time to other threads. An idle worker sleeps, so its priority delays no thread.
 
 use std::thread;
 
@@ -14,7 +14,7 @@ pub(crate) fn go_first(nice: i32) {
     if nice == 0 {
         return;
     }
-    // Linux sets the niceness for each thread, so this affects only the calling thread.
+    // Linux sets the niceness per thread, so this changes only the calling thread.
     if let Err(error) = rustix::process::setpriority_process(None, nice) {
         let thread = thread::current();
         let worker = thread.name().unwrap_or_default();

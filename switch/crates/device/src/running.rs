@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs the program on one worker, with its tables, an engine, and a second engine for traced packets.
 //!
-//! The engine is selected once for each batch. Within the batch, the code is specialized for this engine.
+//! The engine is selected once for each batch. The code that processes the batch is specialized for this engine.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -43,15 +43,15 @@ pub(crate) struct Running {
     measured: Option<Box<Measured>>,
 }
 
-/// An engine that measures the processing time of packets. Interpreter or machine code, like the engine for other
-/// packets.
+/// An engine that measures the processing time of packets. If other packets run as machine code, so do the measured
+/// ones.
 enum Clock {
     Interpreter(TrafficManager<Interpreter<Clocked>>),
     Native(TrafficManager<NativeProfiled>),
 }
 
-/// The engine for measured packets, and the choice of the packets to measure. The engine is kept after profiling,
-/// because its counters are still needed.
+/// The engine for measured packets, and the choice of these packets. The engine is kept after profiling, because its
+/// counters are still reported.
 struct Measured {
     clock: Clock,
     /// `None` while no packets are measured.
@@ -309,8 +309,8 @@ impl Running {
         }
     }
 
-    /// Sends up to a batch of packets from the queues of ports that accept frames. The congested ports take turns. Each
-    /// packet is sent at once, so that a more urgent packet can precede the next one.
+    /// Sends at most one batch of packets from the queues of ports that accept frames. The congested ports take turns.
+    /// Each packet is sent before the next one is chosen, so that a packet of higher priority can come first.
     pub(crate) fn drain(&mut self, outputs: &mut Outputs) {
         outputs.try_again();
         let tables = self.reader.pin();
@@ -354,7 +354,7 @@ struct Batch<'a> {
     config: &'a Config,
     watched: &'a mut Option<Box<TrafficManager<Interpreter<Recorder>>>>,
     measured: Option<&'a mut Measured>,
-    /// Copy of the worker's list of watchers. Dropped with the batch, so that a removed watcher is freed.
+    /// Copy of the worker's list of watchers. Dropped at the end of the batch, so that a removed watcher is freed.
     watchers: Watchers,
     tracing: &'a Tracing,
     now_us: u64,
@@ -417,7 +417,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Processes a packet while profiling runs, and measures it if it is selected.
+    /// Processes a packet during profiling. Measures the packet if it is selected.
     fn measure<E: Engine>(
         &mut self,
         plain: &mut TrafficManager<E>,

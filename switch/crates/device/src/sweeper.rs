@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds idle table entries, and notifies the control plane. Also triggers the build of pending lookup structures.
+//! Finds idle table entries, and reports them to the control plane. Also starts builds of lookup structures that are
+//! due.
 //!
-//! Each device has one sweeping thread. The thread sleeps while the running program has no table that needs sweeping.
+//! Each device has one sweeping thread, which sleeps while no table of the running program needs sweeping.
 
 use std::io;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs a worker: one thread that receives packets, runs the program on them and sends the results.
 //!
-//! The loop takes batches from the receivers in turn, and waits only if no receiver has packets. Between batches, the
-//! loop executes commands, such as the load of a program, or the addition or removal of a port.
+//! The loop takes a batch from one receiver after the other. It waits only if no receiver has packets. Between batches,
+//! it executes commands, such as loading a program or adding a port.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::mailbox::{CloseOnDrop, Command, Mailbox};
 use crate::outputs::{Outputs, Shared};
 use crate::running::{BATCH, Running};
 
-/// Pause after a failed poll. Polling fails if kernel memory is short; without this pause the loop would spin.
+/// Pause after a failed poll, so that the loop does not spin. Polling fails if kernel memory is short.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The state of a worker's thread.
@@ -42,7 +42,7 @@ impl Worker {
     /// Runs until a command stops the worker.
     pub(crate) fn run(mut self) {
         let _close = CloseOnDrop(self.mailbox.clone());
-        // Checks first for commands that were sent before the thread started.
+        // The first check finds commands that were sent before the thread started.
         let mut commands = true;
         loop {
             if commands {
@@ -55,7 +55,7 @@ impl Worker {
                     }
                 }
             }
-            // Under load, the mailbox is checked without a system call, so that commands are not delayed.
+            // While packets arrive, the mailbox is checked without a system call. So commands are not delayed.
             let packets = self.serve();
             if self.outputs.are_congested() {
                 self.drain();
@@ -88,7 +88,7 @@ impl Worker {
     fn drain(&mut self) {
         match &mut self.running {
             Some(running) => running.drain(&mut self.outputs),
-            // Without a program no packet is in a queue, but transmitters may hold frames.
+            // Without a program, the queues are empty. But transmitters may still hold frames.
             None => {
                 self.outputs.try_again();
                 self.outputs.settle();
@@ -122,7 +122,7 @@ impl Worker {
             }
             Command::QueuesChanged => self.outputs.look_at_queues(),
             Command::AddPort(port, receiver, transmitter, levels) => {
-                // The interface has reappeared, so the port's old halves are useless.
+                // The interface has reappeared. The old halves of the port belong to the interface that is gone.
                 self.inputs.remove(port);
                 if let Some(receiver) = receiver {
                     self.inputs.add(port, receiver);

@@ -108,7 +108,8 @@ fn swap_under_traffic(engine: EngineKind) {
         let (stop, sent, received) = (&stop, &sent, &received);
         let sender = scope.spawn(move || {
             while !stop.load(Ordering::Relaxed) {
-                // Fewer frames are in flight than the port's queue can hold, so only the swap could lose frames.
+                // Fewer frames are in flight than the port's queue can hold. So if frames are lost, the program swap
+                // has lost them.
                 let under_way = sent.load(Ordering::Relaxed) - received.load(Ordering::Relaxed);
                 if under_way < WINDOW {
                     sent.fetch_add(usize::from(input.send(&frame(0x1111))), Ordering::Relaxed);
@@ -196,7 +197,7 @@ fn a_port_that_is_removed_is_down_for_groups_and_up_when_it_is_back() {
     let table = program.table_by_name("ingress.chosen").unwrap();
     tx.insert(table, spec).unwrap();
     tx.commit();
-    // The hash is 0, so the group selects its first member while both members are up.
+    // The hash is 0, so the group selects its first member that is up.
     let chosen = || {
         assert!(input.send(&[1, 0, 0, 0]));
         output.receive(DEADLINE).unwrap()[3]
@@ -250,7 +251,7 @@ fn register_actions_of_two_workers_do_not_mix() {
     let json = include_bytes!("../../../programs/build/registers.json");
     let store = device.new_store(Program::from_json(json).unwrap());
     device.load(Some(store.clone()));
-    // The two ports are on different workers. No worker receives from port 1, the egress port.
+    // The two ports belong to different workers. Neither worker receives from port 1, the egress port.
     let wires = [attach(&device, 0), attach(&device, 2)];
     thread::scope(|scope| {
         for wire in &wires {
@@ -297,7 +298,7 @@ fn a_queue_can_be_closed_slowed_down_and_opened() {
     set(0, 0);
     assert!(input.send(&frame(0x1111)));
     wait_until(|| full() == 1);
-    // The packets wait for their departure time. Only the clock wakes the worker then.
+    // The packets wait for their departure time. Only the clock can wake the worker.
     set(64, 20);
     for _ in 0..3 {
         assert!(input.send(&frame(0x1111)));
@@ -353,7 +354,7 @@ fn packets_of_the_control_plane_need_a_cpu_port() {
     });
     let output = attach(&device, 6);
     load(&device);
-    // Packet-out header of `surface.p4`: egress port in 9 bits, and 7 bits of padding.
+    // Packet-out header of `surface.p4`: the egress port in 9 bits, then 7 bits of padding.
     let packet = [&(6u16 << 7).to_be_bytes()[..], &frame(0x3333)].concat();
     assert!(device.packet_out(&packet));
     assert_eq!(output.receive(DEADLINE).unwrap(), frame(0x3333));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads and writes bit ranges in byte buffers, most significant bit first.
 //!
-//! Buffers end with [`sluice_program::layout::SLACK`] spare bytes, so that a slot of up to 64 (or 128) bits takes one
-//! unaligned load, a shift and a mask.
+//! Buffers end with [`sluice_program::layout::SLACK`] spare bytes. So a slot of up to 64 (or 128) bits can be read with
+//! one unaligned load, a shift and a mask.
 
 use sluice_program::FieldSlot;
 

@@ -10,7 +10,7 @@ use crate::hash;
 use crate::packet::Packet;
 use crate::phv::varbit_slot;
 
-/// Bit string that grows at its end. Its last byte is zero-padded.
+/// Bit string to which bits are appended. Its last byte is padded with zeros.
 struct BitString<'a> {
     bytes: &'a mut Vec<u8>,
     bits: usize,

@@ -36,12 +36,13 @@ impl FromStr for EngineKind {
     }
 }
 
-/// Configuration of an engine. Its limits keep a program, or a packet crafted for it, from blocking a worker forever.
+/// Configuration of an engine. Its limits make sure that no program, and no packet crafted for a program, blocks a
+/// worker forever.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The value of `egress_spec` that drops a packet.
     pub drop_port: u32,
-    /// Maximum number of times that a received packet and all its copies, taken together, enter ingress or egress.
+    /// Maximum number of times that a received packet and all its copies enter ingress or egress, in total.
     pub max_passes: u32,
     /// Maximum number of states that the parser enters for one packet.
     pub max_parser_steps: u32,

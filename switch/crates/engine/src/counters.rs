@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Packet counters and their names.
 
-/// Counters of one worker. Invariant: every received packet and every copy that does not wait in a port's queue is
-/// counted in exactly one of the counters from `transmitted` to `replaced`.
+/// Counters of one worker. Invariant: each received packet and each copy is counted in exactly one of the counters from
+/// `transmitted` to `replaced`. A packet that waits in a port's queue is counted when it has left the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets sent.
@@ -21,7 +21,7 @@ pub struct Counters {
     pub dropped_pass_limit: u64,
     /// Packets for which the parser took more steps than [`crate::Config::max_parser_steps`].
     pub dropped_parser_limit: u64,
-    /// Packets replaced by their copies: multicast, resubmitted or recirculated packets.
+    /// Packets that were replaced by copies: multicast, resubmitted or recirculated packets.
     pub replaced: u64,
 
     /// Packets received.

@@ -63,15 +63,15 @@ pub trait Engine: Send {
     /// Returns the packet counters, which both the engine and the traffic manager update.
     fn counters(&mut self) -> &mut Counters;
 
-    /// Returns whether this standard metadata field may be read from the header vector. Fields that are never read are
-    /// not written.
+    /// Returns whether this standard metadata field may be read from the header vector. If not, the field need not be
+    /// written.
     fn looks_at(&self, slot: FieldSlot) -> bool {
         let _ = slot;
         true
     }
 
-    /// Returns whether [`forward`](Self::forward) and [`receive`](Self::receive) initialise the header vector of a
-    /// packet that was started with [`Packet::start_bare`].
+    /// Returns whether the engine itself initialises the header vector of a packet that was started with
+    /// [`Packet::start_bare`], in [`forward`](Self::forward) and [`receive`](Self::receive).
     #[inline(always)]
     fn starts_packets(&self) -> bool {
         false

@@ -29,8 +29,8 @@ pub fn hash(algorithm: HashAlgorithm, data: &[u8], random: &mut Random) -> u64 {
     }
 }
 
-/// Returns the constants for computing `algorithm` by folding instead of by tables. `None` unless `algorithm` is one of
-/// the reflected CRCs of 16 or 32 bits.
+/// Returns the constants for computing `algorithm` by folding instead of by tables. Returns `None` if `algorithm` is
+/// not a reflected CRC of 16 or 32 bits.
 pub fn folding(algorithm: HashAlgorithm) -> Option<&'static Folding> {
     match algorithm {
         HashAlgorithm::Crc16 | HashAlgorithm::Crc16Custom => Some(&crc::FOLDING_ARC),
@@ -42,19 +42,19 @@ pub fn folding(algorithm: HashAlgorithm) -> Option<&'static Folding> {
 /// Multiplier of [`spread`] and [`blend`], from SplitMix64.
 pub const MULTIPLIER: u64 = 0xbf58_476d_1ce4_e5b9;
 
-/// Computes the hash for selectors whose algorithm [only spreads](HashAlgorithm::only_spreads): for these, any even
-/// choice of members is correct.
+/// Computes the hash for selectors whose algorithm [only spreads](HashAlgorithm::only_spreads). For such a selector,
+/// any hash that chooses members evenly is correct.
 ///
-/// The hash takes a few instructions per word. Input words are combined by exclusive or; the last word is zero-padded.
-/// After each word except the last, the hash is multiplied, and the halves of the product are combined. The choice of
-/// the bucket multiplies the result in the same way. So an input of one word is returned unchanged.
+/// The hash takes a few instructions per word. Input words are combined by exclusive or. The last word is padded with
+/// zeros. After each word except the last, the hash is multiplied, and the halves of the product are combined. The last
+/// word needs no multiplication, because the choice of the bucket multiplies the result in the same way.
 pub fn spread(data: &[u8]) -> u64 {
     let mut words = words(data);
     let first = words.next().unwrap_or(0);
     words.fold(first, |hash, word| fold(hash) ^ word)
 }
 
-/// Returns the big-endian words of an input. The last word is zero-padded.
+/// Returns the big-endian words of an input. The last word is padded with zeros.
 fn words(data: &[u8]) -> impl Iterator<Item = u64> {
     data.chunks(8).map(|chunk| {
         let mut word = [0; 8];
@@ -78,7 +78,8 @@ pub const fn weight(index: usize) -> u64 {
     (word ^ word >> 31) | 1
 }
 
-/// Computes the hash that replaces a CRC or xxHash whose value is [`unseen`](sluice_program::Calculation::unseen).
+/// Computes a hash in place of a CRC or xxHash whose value the program cannot observe
+/// ([`unseen`](sluice_program::Calculation::unseen)).
 ///
 /// The hash is the sum of the input words, each multiplied by its own factor. The multiplications are independent, so
 /// the processor can overlap them. The sum is mixed at the end, because the program may use only a few bits of the
@@ -98,7 +99,7 @@ pub fn selector(algorithm: HashAlgorithm, data: &[u8], random: &mut Random) -> u
     }
 }
 
-/// Computes the exclusive or of big-endian words of `N` bytes, zero-padded at the end.
+/// Computes the exclusive or of big-endian words of `N` bytes. The last word is padded with zeros.
 fn xor_words<const N: usize>(data: &[u8]) -> u64 {
     data.chunks(N).fold(0, |value, chunk| {
         let word = chunk
@@ -131,7 +132,7 @@ mod tests {
         );
     }
 
-    /// Computes a CRC by its definition: bit by bit, aligned to the top bit. Reflects input and result if the CRC is
+    /// Computes a CRC by its definition, bit by bit, in the top bits of a word. Reflects input and result if the CRC is
     /// reflected.
     fn bitwise(
         width: u32,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Updates the counter, the time of the last hit and the meter of a table entry when a packet hits the entry.
+//! Updates the state of a table entry when a packet hits the entry: counter, time of the last hit, and meter.
 
 use sluice_program::{MeterId, MeterUnit, Program, Table};
 use sluice_tables::{Color, EntryState, Meter};
@@ -7,9 +7,9 @@ use sluice_tables::{Color, EntryState, Meter};
 use crate::number::Number;
 use crate::packet::Packet;
 
-/// Updates the counter, the time of the last hit and the meter of the entry that a packet hits. Skips those that the
-/// table does not have. `now_us` is the current time in microseconds. Stores the meter's color in the packet and
-/// returns the color. In a `dry_run` no state changes, and each meter is green.
+/// Updates counter, time of the last hit and meter of the entry that a packet hits, as far as the table has them.
+/// `now_us` is the current time in microseconds. Stores the meter's color in the packet and returns it. In a `dry_run`
+/// no state changes, and each meter is green.
 #[inline]
 pub fn record(
     program: &Program,

@@ -5,17 +5,17 @@
 //!   to machine code. `sluice-interpreter` defines correct behaviour.
 //! * [`TrafficManager`]: the v1model architecture. [`TrafficManager::process`] takes one packet, runs the parts of the
 //!   program in order, and passes all output to a [`Sink`].
-//! * [`Trace`]: reports every [`Step`] of a packet. [`Profile`]: measures how much time packets spend in each part of
-//!   the program.
+//! * [`Trace`]: reports every [`Step`] of a packet.
+//! * [`Profile`]: measures how much time packets spend in each part of the program.
 //!
 //! The public modules are for implementations of engines. They contain the packet header vector, P4's operations on
 //! headers, the hash functions, and the updates of entries that packets hit.
 //!
 //! Depends on `program`, `tables`, `checksum` and `random`. Promises:
 //!
-//! * No packet can make this crate panic or loop forever, and no packet sees the content of another packet.
-//! * After the first packets this crate does not allocate memory, except for logging, for values wider than 255 bits,
-//!   and for new peaks of packet size or number of copies.
+//! * No packet can make this crate panic or loop forever. No packet sees the content of another packet.
+//! * After the first packets, this crate allocates memory only for logging, for values wider than 255 bits, and when
+//!   packets are larger or copies more numerous than ever before.
 
 pub mod bits;
 pub mod calculation;

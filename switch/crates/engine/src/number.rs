@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The integer types in which expressions are evaluated: machine words where the loader has proved that they suffice,
-//! else big integers. One evaluator serves all these types.
+//! The integer types in which expressions are evaluated. These are machine words where the loader has proved that a
+//! word suffices, and big integers elsewhere. One evaluator serves all these types.
 
 use std::ops::{Add, BitAnd, BitOr, BitXor, Mul, Not, Sub};
 
@@ -53,7 +53,7 @@ pub trait Number:
         *self == Self::from_i64(0)
     }
 
-    /// Returns the value as a shift count: negative values and those beyond [`MAX_SHIFT`] become `MAX_SHIFT`.
+    /// Returns the value as a shift count. Negative values and values above [`MAX_SHIFT`] become `MAX_SHIFT`.
     fn to_shift(&self) -> u32 {
         let count = self.to_u64().unwrap_or(u64::MAX);
         count.min(u64::from(MAX_SHIFT)) as u32
@@ -84,7 +84,7 @@ macro_rules! machine_number {
             fn from_constant(value: &Constant) -> Self {
                 match value {
                     Constant::Small(small) => *small as $ty,
-                    // Only constants beyond i128 are big, and only `I256` and `BigInt` hold them.
+                    // A constant is big only if it does not fit in i128. Only `I256` and `BigInt` hold such constants.
                     Constant::Big(big) => big.to_i128().unwrap_or(0) as $ty,
                 }
             }
@@ -138,7 +138,7 @@ macro_rules! machine_number {
                 (self.wrapping_div(by), self.wrapping_rem(by))
             }
 
-            /// Avoids 2^bits, which would overflow at the type's own width.
+            /// Does not compute 2^bits, which would overflow if `bits` is the type's own width.
             #[inline]
             fn modulo_power(self, bits: u32) -> Self {
                 if bits >= $bits {
@@ -212,7 +212,8 @@ fn sign_extend(value: u64, width: u16) -> i64 {
     (value << unused) as i64 >> unused
 }
 
-/// Stores big-endian two's complement bytes, sign-extended to the slot.
+/// Stores a two's complement number, given as big-endian bytes, in a slot. Extends the number with its sign if the slot
+/// is wider.
 fn store_wide(negative: bool, bytes: &[u8], buffer: &mut [u8], slot: FieldSlot) {
     let mut wide = vec![if negative { 0xff } else { 0 }; slot.bytes().max(bytes.len())];
     let start = wide.len() - bytes.len();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Packets as received, and packets between parser and deparser.
+//! Received packets, and packets between parser and deparser.
 
 use sluice_program::{DigestId, FieldListId, Program};
 
@@ -37,17 +37,17 @@ pub struct CloneRequest {
     pub preserve: Option<FieldListId>,
 }
 
-/// The program's requests to the traffic manager. If the program makes several requests of the same kind, only the last
-/// one has an effect.
+/// Requests of the program to the traffic manager. If the program makes several requests of the same kind, only the
+/// last one has an effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     /// A clone of the packet.
     pub clone: Option<CloneRequest>,
     /// A digest message to the control plane.
     pub digest: Option<DigestId>,
-    /// Resubmission. The inner value is the metadata that the packet keeps.
+    /// Resubmission. The inner value names the metadata that the packet keeps.
     pub resubmit: Option<Option<FieldListId>>,
-    /// Recirculation. The inner value is the metadata that the packet keeps.
+    /// Recirculation. The inner value names the metadata that the packet keeps.
     pub recirculate: Option<Option<FieldListId>>,
 }
 
@@ -64,10 +64,10 @@ pub struct Packet {
     pub parsed: usize,
     /// Length limit in bytes, set by `truncate`.
     pub truncate: usize,
-    /// Value for the metadata field `packet_length`: the length as received, adjusted for headers that were added or
-    /// removed since then.
+    /// Value for the metadata field `packet_length`: the received length, plus headers added and minus headers removed
+    /// since then.
     pub length: u64,
-    /// Length for counters and meters: as received or recirculated.
+    /// Length for counters and meters: the length with which the packet was received or recirculated.
     pub ingress_length: u64,
     /// The port on which the packet arrived.
     pub ingress_port: u32,

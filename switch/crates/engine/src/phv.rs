@@ -11,20 +11,21 @@ use crate::bits;
 /// The packet header vector of one packet.
 ///
 /// An invalid header keeps its bytes, as in BMv2. At the start of a packet all bytes are 0, so that no packet sees the
-/// content of another. Exception: the space of `varbit` fields is not reset, since only the part in use is ever read.
+/// content of another. Exception: the space of `varbit` fields is not reset, because only the part that was written is
+/// ever read.
 #[derive(Clone, Debug)]
 pub struct Phv {
     /// [`Program::phv_bytes`] bytes of headers and metadata, then one byte per header: 1 if the header is valid, else
     /// 0. Fields and validity are in one buffer, so that native code reaches all of them at fixed offsets from one
     /// address.
     pub bytes: Vec<u8>,
-    /// Merged byte ranges outside the space of `varbit` fields. The first `plain` ranges lie outside all headers that
-    /// have a `varbit` field.
+    /// Byte ranges outside the space of `varbit` fields. Adjacent ranges are merged. The first `plain` ranges lie
+    /// outside all headers that have a `varbit` field.
     fixed: Vec<Range<usize>>,
     /// Number of ranges at the start of `fixed` that lie outside headers with a `varbit` field.
     plain: usize,
-    /// End of the first range of `fixed` if that range starts at byte 0, else 0. In most programs no other range has to
-    /// be reset, so a reset does not read the list of ranges.
+    /// End of the first range of `fixed` if that range starts at byte 0, else 0. Most programs have no other range to
+    /// reset. So a reset need not read the list of ranges.
     front: usize,
     /// True if any of these may differ from its initial value: a header with a `varbit` field, the length of such a
     /// field, or the fill level of a stack.
@@ -105,9 +106,9 @@ impl Phv {
         self.reset_touched();
     }
 
-    /// Fills metadata, validity bytes and headers without a `varbit` field with a nonzero pattern, for engines that
-    /// initialise the header vector themselves ([`crate::Engine::starts_packets`]). Such an engine must write each byte
-    /// before it reads the byte. Zeros left from an earlier packet could hide that a write is missing.
+    /// Fills bytes with a nonzero pattern: metadata, validity bytes, and headers without a `varbit` field. For engines
+    /// that initialise the header vector themselves ([`crate::Engine::starts_packets`]). Such an engine must write each
+    /// byte before it reads the byte. Zeros left from an earlier packet could hide a missing write.
     #[cfg(debug_assertions)]
     pub fn poison(&mut self) {
         const POISON: u8 = 0xa5;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Measures how much time packets spend in each parser state, table and condition.
 //!
-//! When a packet reaches a [`ProgramPoint`](crate::ProgramPoint), the [`Profile`] adds the elapsed time to the point
-//! that the packet leaves. So every moment between [`Profile::begin`] and [`Profile::end`] belongs to exactly one
-//! point. Reading the clock takes time too. This time is measured beforehand, and [`Profile::rows`] subtracts it.
+//! When a packet reaches a [`ProgramPoint`](crate::ProgramPoint), the [`Profile`] adds the elapsed time to the previous
+//! point. So every moment between [`Profile::begin`] and [`Profile::end`] belongs to exactly one point. Reading the
+//! clock takes time too. This time is measured beforehand, and [`Profile::rows`] subtracts it.
 //!
 //! The interpreter reports points through [`Trace`](crate::Trace). Native code reports points if the code was compiled
 //! for profiling. Engines without a profile lose no time.
@@ -89,7 +89,7 @@ impl Profile {
         self.since = Instant::now();
     }
 
-    /// Adds the time since the last point to that point. Ends the measurement of the packet.
+    /// Adds the time since the packet reached its last point to that point. Ends the measurement of the packet.
     pub fn end(&mut self) {
         self.tallies[self.at].time += self.since.elapsed();
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Egress queues: hold packets between ingress and egress while a port is congested.
 //!
-//! The queues belong to the caller. While [`Congestion`] is off, packets go from ingress to egress directly. While
-//! [`Congestion`] is on, [`Sink::queue`] decides about each packet. A packet that waits belongs to the caller until it
-//! is returned by [`TrafficManager::leave_queue`].
+//! The queues belong to the caller. While [`Congestion`] is off, packets go from ingress directly to egress. While it
+//! is on, [`Sink::queue`] decides about each packet. If a packet waits, the caller keeps it, and later passes it to
+//! [`TrafficManager::leave_queue`].
 //!
 //! [`Sink::queue`]: crate::Sink::queue
 //! [`TrafficManager::leave_queue`]: crate::TrafficManager::leave_queue
@@ -45,7 +45,7 @@ impl Eq for Congestion {}
 pub enum Admission {
     /// The packet enters egress immediately.
     Pass,
-    /// The packet waits: the sink has taken the packet with [`Arrival::take`], and put it into a queue.
+    /// The packet waits. The sink has taken it with [`Arrival::take`], and put it into a queue.
     Waits,
     /// The queue is full: the packet is dropped.
     Full,
@@ -95,7 +95,7 @@ impl Arrival<'_> {
     }
 }
 
-/// A packet that waits for egress, with a copy of the received bytes. Only a traffic manager of the same program can
+/// A packet that waits for egress, with a copy of the received bytes. Only a traffic manager of the same program may
 /// process the packet.
 #[derive(Debug)]
 pub struct Queued {

@@ -10,8 +10,8 @@ pub trait Sink {
     /// Sends a packet through a port. The port may be the CPU port.
     fn transmit(&mut self, port: u32, data: &[u8]);
 
-    /// Sends a packet whose headers are in a buffer and whose payload is still in the input. A sink that can write
-    /// headers and payload directly to its own buffer should override this function, which avoids one copy of the
+    /// Sends a packet whose headers are in a buffer and whose payload is still in the input. Some sinks can write
+    /// headers and payload directly to their own buffers. These should override this function, to avoid a copy of the
     /// packet.
     #[inline]
     fn transmit_parts(&mut self, port: u32, headers: &mut Vec<u8>, payload: &[u8]) {

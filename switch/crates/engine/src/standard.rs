@@ -8,14 +8,14 @@ use crate::number::Number;
 use crate::packet::{InstanceType, Packet};
 use crate::queue::Stamps;
 
-/// The location of a field in the header vector. Metadata fields share no bytes ([`sluice_program::layout`]). The
-/// unused bits of a field's bytes come before the field.
+/// The location of a field in the header vector. Metadata fields share no bytes ([`sluice_program::layout`]). In the
+/// field's bytes, the unused bits come first.
 ///
-/// Loads and stores have the same sizes as the loads and stores of native code. With different sizes, store-to-load
-/// forwarding would fail and the load would stall.
+/// Loads and stores have the same sizes as those of native code. With different sizes, store-to-load forwarding would
+/// fail, and the load would stall.
 #[derive(Clone, Copy, Debug)]
 enum FieldLocation {
-    /// Offset and bit mask of a field of one byte. The next two variants are for two and four bytes.
+    /// A field of one byte: its offset and bit mask. The next two variants are for two and four bytes.
     One(usize, u64),
     Two(usize, u64),
     Four(usize, u64),
@@ -103,7 +103,7 @@ pub(crate) struct Standard {
     egress_spec: FieldLocation,
     mcast_grp: Option<FieldLocation>,
     egress_time: Seen,
-    /// `priority`; `None` also if the program never writes this field.
+    /// `priority`. Also `None` if the program never writes this field.
     priority: Option<FieldLocation>,
     enqueue_time: Seen,
     enqueue_depth: Seen,
@@ -113,7 +113,7 @@ pub(crate) struct Standard {
 }
 
 impl Standard {
-    /// Finds the fields of a program. `seen` returns whether a field may be read.
+    /// Finds the fields of a program. `seen` tells whether a field may be read.
     pub(crate) fn new(program: &Program, seen: impl Fn(FieldSlot) -> bool) -> Self {
         let all = &program.standard_metadata;
         let place =
@@ -144,8 +144,8 @@ impl Standard {
         }
     }
 
-    /// Returns the current `instance_type`. Returns 0 if the program never reads this field, because then the field is
-    /// not written.
+    /// Returns the current `instance_type`. Returns 0 if the program never reads this field: the traffic manager then
+    /// does not write it.
     #[inline]
     pub(crate) fn instance_type(&self, packet: &Packet) -> u32 {
         self.instance_type

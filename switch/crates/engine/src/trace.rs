@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tracing: reports every step of a packet's processing.
 //!
-//! The interpreter is generic over [`Trace`]. With [`NoTrace`] the interpreter does not build the steps, so tracing
-//! costs nothing then.
+//! The interpreter is generic over [`Trace`]. With [`NoTrace`], it is compiled without building the steps, so a
+//! disabled trace costs nothing.
 
 use sluice_program::{
     CalculationId, ConditionalId, CounterId, DigestId, HeaderId, MeterId, RegisterId, StateId,
@@ -19,7 +19,8 @@ pub enum Step<'a> {
     /// The packet, or a copy of the packet, enters the parser or egress with this `instance_type` (see
     /// [`crate::InstanceType`]).
     Enter(Stage, u32),
-    /// The packet reaches a point of the program. Parser states are reported as [`Step::State`] instead.
+    /// The packet reaches a point of the program other than a parser state. Parser states are reported as
+    /// [`Step::State`].
     At(ProgramPoint),
     /// The parser enters a state.
     State(StateId),
@@ -66,15 +67,17 @@ pub enum Stage {
 /// A use of an extern.
 #[derive(Clone, Copy, Debug)]
 pub enum Extern<'a> {
-    /// A cell of an indirect counter counts the packet: the counter and the index.
+    /// A cell of an indirect counter counts the packet. The values are the counter and the index.
     Count(CounterId, usize),
-    /// A cell of an indirect meter returns a colour: the meter, the index, and the colour.
+    /// A cell of an indirect meter returns a colour. The values are the meter, the index, and the colour.
     Meter(MeterId, usize, Color),
     /// A direct meter returns a colour.
     DirectMeter(MeterId, Color),
-    /// A register cell is read: the register, the index, and the words of the value, most significant first.
+    /// A register cell is read. The values are the register, the index, and the words of the cell, most significant
+    /// first.
     RegisterRead(RegisterId, usize, &'a [u64]),
-    /// A register cell is written: the register, the index, and the words of the value, most significant first.
+    /// A register cell is written. The values are the register, the index, and the words of the cell, most significant
+    /// first.
     RegisterWrite(RegisterId, usize, &'a [u64]),
     /// A hash was computed. The number is the value that the program gets: the hash modulo the range, plus the base.
     Hash(CalculationId, u64),

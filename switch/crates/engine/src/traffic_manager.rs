@@ -103,7 +103,7 @@ impl<E: Engine> TrafficManager<E> {
             self.standard.enter_ingress(&mut self.packet, input.now_us);
         }
         if self.congestion.is_on() {
-            // Makes native code stop at the end of ingress.
+            // This request makes native code stop at the end of ingress.
             self.packet.requested = true;
         }
         if self.engine.config().max_passes == 0 {
@@ -117,7 +117,7 @@ impl<E: Engine> TrafficManager<E> {
             ..
         } = self;
         enter(engine, standard, trace::Stage::Ingress(input.port), packet);
-        // Fast path: for most packets, this call does all processing except sending.
+        // Fast path: for most packets, this call does everything except sending.
         match engine.forward(context, packet, out, sink) {
             Progress::Deparsed(port) => send(engine, context, packet, out, port, sink),
             Progress::DroppedIngress => self.dropped_ingress(),
@@ -143,10 +143,11 @@ impl<E: Engine> TrafficManager<E> {
     }
 
     /// Processes a packet that leaves a queue, and all its copies, to the end. `depth` is the number of packets that
-    /// remain in the queue. Afterwards `queued` may hold another packet of the same program, whose buffers can be
-    /// reused.
+    /// remain in the queue. Afterwards, `queued` may hold another packet of the same program, so that the caller can
+    /// reuse its buffers.
     ///
-    /// Invariant: native code accepts any packet. An interpreter accepts only packets that an interpreter queued.
+    /// Invariant: native code accepts every queued packet. An interpreter accepts only packets that an interpreter has
+    /// queued.
     pub fn leave_queue(
         &mut self,
         tables: &TableReplica,
@@ -212,8 +213,8 @@ impl<E: Engine> TrafficManager<E> {
         let progress = if self.waiting.is_empty() && !self.congestion.is_on() {
             self.engine.forward(context, packet, &mut self.out, sink)
         } else {
-            // Stops after ingress for one of two reasons: packets in `waiting` must be processed before this packet
-            // enters egress, or this packet may have to wait in a port's queue.
+            // The engine must stop after ingress: either packets in `waiting` come before this packet's egress, or this
+            // packet may have to wait in a port's queue.
             match self.engine.receive(context, packet, sink) {
                 Parsed::Done => Progress::Ingress,
                 Parsed::Limit => Progress::ParserLimit,
@@ -276,15 +277,15 @@ impl<E: Engine> TrafficManager<E> {
         if self.waiting.is_empty() {
             self.egress(context, port, packet, sink);
         } else {
-            // The packet's clones are in `waiting`, and must be processed before the packet itself.
+            // The packet's clones are in `waiting`, and come before the packet itself.
             let mut moved = self.take_spare();
             std::mem::swap(&mut *moved, packet);
             self.waiting.push_back((Stage::Egress(port), moved));
         }
     }
 
-    /// Executes the requests that the program made in ingress. A request for recirculation stays until the end of
-    /// egress. Returns whether the packet is resubmitted.
+    /// Executes the requests that the program made in ingress. Returns whether the packet is resubmitted. A request for
+    /// recirculation stays until the end of egress.
     #[cold]
     fn is_resubmitted(
         &mut self,

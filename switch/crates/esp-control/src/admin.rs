@@ -20,7 +20,7 @@ use crate::protocol::{Lines, MAX_REQUEST, Request, Which};
 
 /// Limit for concurrent connections.
 const MAX_CONNECTIONS: usize = 16;
-/// Timeout for a client that sends no request or does not read its answer. The server then closes the connection.
+/// Timeout for a client that sends no request or does not read its answer. After it, the server closes the connection.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const ENDED: &str = "the engine has ended";
@@ -35,10 +35,10 @@ pub struct Admin {
     pub allow_no_integrity: bool,
 }
 
-/// Listens on a Unix socket at `path` that only its owner may open.
+/// Listens on a Unix socket at `path`, which only its owner may open.
 ///
 /// # Errors
-/// Describes the obstacle, and names the path.
+/// Describes the obstacle and names the path.
 pub fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let owner = Access {
         mode: 0o600,
@@ -78,7 +78,7 @@ impl Admin {
                 .ask(|answer| Command::RemoveInbound(which.vrf, spi, answer)),
             _ => return Err("give sa for an outbound SA, or spi and vrf for an inbound SA".into()),
         };
-        // Order: the SA is dropped here, because the engine's thread must not spend time on it.
+        // Order: the SA is dropped here, so that the engine's thread spends no time on it.
         match removed.ok_or(ENDED)? {
             Some(_) => {
                 tracing::info!(?which, "SA deleted");

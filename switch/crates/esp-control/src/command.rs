@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sends commands to the engine's thread. That thread runs the commands between two batches, so serving a packet takes
-//! no lock.
+//! Sends commands to the engine's thread. That thread runs the commands between two batches. So no lock is taken while
+//! packets are served.
 
 use std::io;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub struct Status {
     pub port: Frames,
 }
 
-/// Frame counters of the engine's port, from the engine's point of view.
+/// Frame counters of the engine's port. "Received" and "sent" are meant from the engine's point of view.
 #[derive(Debug, Serialize)]
 pub struct Frames {
     /// Frames received from the switch.
@@ -74,9 +74,9 @@ pub struct Commands(Receiver<Command>);
 
 /// Creates sender and receiver of commands. `wake` interrupts the wait of the engine's thread.
 pub fn channel(wake: impl Fn() + Send + Sync + 'static) -> (Handle, Commands) {
-    // Unbounded, because a bounded channel keeps the commands behind a `Stop` as long as a sender exists. The clients
-    // of these commands would wait forever. An unbounded channel drops the commands together with its receiver. Each
-    // client thread has at most one command in the channel, so the channel stays small.
+    // The channel is unbounded, so that it drops its commands together with its receiver. A bounded channel would keep
+    // the commands behind a `Stop` as long as a sender exists, and the clients of these commands would wait forever.
+    // Each client thread has at most one command in the channel, so the channel stays small.
     let (commands, waiting) = unbounded();
     let wake = Arc::new(wake);
     (Handle { commands, wake }, Commands(waiting))

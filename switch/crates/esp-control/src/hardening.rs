@@ -15,7 +15,6 @@ pub fn no_core() -> Result<(), Errno> {
         maximum: Some(0),
     };
     setrlimit(Resource::Core, none)?;
-    // If core files are piped to a program, the kernel ignores the limit above. So this call disables core files as
-    // well.
+    // The limit above has no effect if core files are piped to a program. So this call disables core files as well.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
 }

@@ -16,8 +16,8 @@
 //! * [`sas`] reads files of SAs.
 //! * [`hardening`] disables core files and tracing by other processes.
 //!
-//! Depends on esp and unix-socket, not on interfaces or the pipeline. Promises: no key is in an answer, a log or a
-//! command line. Buffers that held a key are erased. A refused request changes nothing.
+//! Depends on esp and unix-socket, not on interfaces or the pipeline. Promises: no answer, log or command line contains
+//! a key. Buffers that held a key are erased. A refused request changes nothing.
 
 pub mod admin;
 pub mod command;

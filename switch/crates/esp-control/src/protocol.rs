@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Defines the protocol of the admin socket. Each request and each answer is one JSON document on one line.
 //!
-//! The protocol uses JSON instead of gRPC because requests contain keys. A JSON line is in one buffer, which is erased.
+//! The protocol uses JSON and not gRPC, because requests contain keys. A JSON line is in one buffer, which is erased.
 //! gRPC's generated code would copy messages between buffers that are never erased.
 
 use std::io::{self, ErrorKind, Read};
@@ -42,7 +42,7 @@ pub struct Which {
     pub vrf: u16,
 }
 
-/// Reads lines from a socket. Erases each line from the buffer before reading the next one.
+/// Reads lines from a socket. Erases each line from the buffer before it reads the next one.
 pub struct Lines<R> {
     from: R,
     buffer: Zeroizing<Vec<u8>>,

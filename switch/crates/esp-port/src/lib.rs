@@ -9,9 +9,9 @@
 //!                 sluice-esp-control ───┴─────┘ commands, between batches
 //! ```
 //!
-//! The worker that receives from the port runs the engine when the worker polls the port for a batch. Sending to the
-//! port only copies a frame into a queue. So the engine never runs recursively, even if the pipeline sends the engine's
-//! results back to the port.
+//! One worker receives from the port. When it polls the port for a batch, it runs the engine. All other workers only
+//! send: sending copies a frame into a queue. So the engine never runs recursively, even if the pipeline sends the
+//! engine's results back to the port.
 //!
 //! Locks: each queue has one lock. The sending worker and the receiving worker each take it once for a batch, to copy
 //! frames or to swap two buffers. Invariant: while a thread holds one of these locks, it takes no other lock, does not
@@ -20,9 +20,9 @@
 //! Depends on esp, esp-control and ports. Promises:
 //!
 //! * Serving a packet allocates no memory.
-//! * Queues are bounded; frames that find a queue full are dropped and counted (`tx_queue_full` of the port).
+//! * Queues are bounded. Frames that find a queue full are dropped and counted (`tx_queue_full` of the port).
 //! * Frames from one worker return in the order in which it sent them.
-//! * If an engine panics, it is dropped with all its keys, and the port drops all frames (`tx_link_down`). The switch
+//! * If an engine panics, it is dropped with all its keys. The port then drops all frames (`tx_link_down`). The switch
 //!   continues to run.
 
 mod queue;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Passes frames to the engine, through a bounded queue for each worker.
 //!
-//! Each queue is a buffer. A worker first collects frames in its own buffer. If the queue's buffer is empty, the worker
-//! swaps the two buffers. Otherwise the worker copies its frames. The receiving worker swaps the queue's buffer with an
-//! empty one.
+//! Each queue is a buffer. A worker first collects frames in a buffer of its own. If the queue's buffer is empty, the
+//! worker swaps the two buffers. Otherwise the worker copies its frames to the queue's buffer. The receiving worker
+//! swaps the queue's buffer with an empty one.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -11,7 +11,8 @@ use sluice_ports::{Deliver, Frame, PortCounters, PortId, PortStatistics, Receive
 
 use crate::queue::{Buffer, Queues};
 
-/// Maximum number of batches in one poll, so that a worker gets as many frames from this port as from other ports.
+/// Maximum number of batches in one poll. With this number, a poll of this port returns at most as many frames as a
+/// poll of another port.
 const BATCHES: usize = 4;
 
 /// Receiving half of the port; see the module's documentation.
@@ -31,8 +32,8 @@ pub struct EngineReceiver {
     counters: Arc<PortCounters>,
 }
 
-/// An engine and its commands. Engine and commands are dropped together, so that clients waiting for an answer notice
-/// that the engine has ended.
+/// An engine and its commands. Both are dropped together, so that clients waiting for an answer notice that the engine
+/// has ended.
 struct Running {
     engine: Engine,
     commands: Commands,
@@ -127,7 +128,8 @@ impl EngineReceiver {
     }
 }
 
-/// Returns the port's counters from the engine's point of view: what the port sent, the engine received.
+/// Returns the port's counters from the engine's point of view: the frames that the switch sent to the port are those
+/// that the engine received.
 fn frames(read: PortStatistics) -> Frames {
     Frames {
         received: read.tx_packets,
@@ -141,7 +143,8 @@ impl Receiver for EngineReceiver {
     fn receive<'b>(&'b mut self, budget: usize, deliver: &mut Deliver<'_, 'b>) -> usize {
         let mut served = self.serve(budget);
         if served == 0 && self.queues.signal.lower() {
-            // Frames that arrived before `lower` did not raise the signal again, so poll once more.
+            // Frames that arrived before `lower` found the signal raised, so they caused no new wake-up. The second
+            // poll takes them.
             served = self.serve(budget);
         }
         let (mut answers, mut bytes) = (0, 0);

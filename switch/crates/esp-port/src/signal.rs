@@ -22,18 +22,18 @@ impl Signal {
         })
     }
 
-    /// Makes the descriptor readable. Does nothing if another call has already done so or is doing so.
+    /// Makes the descriptor readable, unless another call has done so or is doing so.
     pub(crate) fn raise(&self) {
         if !self.raised.swap(true, Ordering::AcqRel) {
             self.waker.wake();
         }
     }
 
-    /// Makes the descriptor unreadable, and returns whether it was readable. If so, the caller must check again for
-    /// work, because `raise` had no effect while the descriptor was readable.
+    /// Makes the descriptor unreadable, and returns whether it was readable. If it was, the caller must check for work
+    /// again. Work that arrived while the descriptor was readable causes no further wake-up.
     pub(crate) fn lower(&self) -> bool {
-        // `raise` sets `raised` shortly before the descriptor becomes readable. If this call comes in between, a later
-        // call of `lower` makes the descriptor unreadable.
+        // `raise` sets `raised` shortly before it makes the descriptor readable. If this call comes in between, it does
+        // nothing, and a later call of `lower` makes the descriptor unreadable.
         let lowered = self.raised.load(Ordering::Acquire) && self.waker.reset();
         if lowered {
             self.raised.swap(false, Ordering::AcqRel);

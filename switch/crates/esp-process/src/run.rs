@@ -37,7 +37,7 @@ struct EndNotice(Sender<Event>);
 
 impl Drop for EndNotice {
     fn drop(&mut self) {
-        // If the channel is full, it holds a signal to stop, so this event is not needed.
+        // A full channel holds a signal to stop already, so the process ends without this event.
         let _ = self.0.try_send(Event::WorkerEnded);
     }
 }
@@ -158,7 +158,8 @@ mod tests {
 
     /// Runs a worker whose thread executes `work`. Returns the error that ends the process.
     fn end(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> String {
-        // As in a running process, the channel has room for a second event: a signal to stop.
+        // The channel has the same capacity as in a running process. So there is room for a second event, a signal to
+        // stop.
         let (events, happened) = bounded(2);
         let moving = start(events.clone(), work).unwrap();
         let event = happened.recv_timeout(DEADLINE).unwrap();

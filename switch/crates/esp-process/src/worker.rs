@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Moves packets between the interface and the engine. Only this thread accesses the engine, so serving a packet takes
-//! no lock. Other threads send commands, which run between batches.
+//! Moves packets between the interface and the engine. Only this thread accesses the engine, so packets are served
+//! without a lock. Other threads send commands, which run between batches.
 
 use std::io;
 use std::os::fd::AsFd;

@@ -8,11 +8,12 @@ use crate::shim::{MAX_OUTPUT, PACKET};
 /// Maximum number of frames in a batch.
 pub const BATCH: usize = 64;
 
-/// Headroom of a frame, longer than the longest outer headers. This length lets the packet behind the shim begin at a
+/// Headroom of a frame, longer than the longest outer headers. With this length, the packet after the shim begins at a
 /// cache line.
 pub(crate) const HEADROOM: usize = 128 - PACKET;
 const LINE: usize = 64;
-/// Bytes of a slot. The number of cache lines is odd, so that the frames of a batch fall into different cache sets.
+/// Size of a slot in bytes. It is an odd number of cache lines, so that the frames of a batch fall into different cache
+/// sets.
 pub(crate) const SLOT: usize = 1_045 * LINE;
 
 const _: () = assert!(SLOT / LINE % 2 == 1 && SLOT >= HEADROOM + 128 + MAX_OUTPUT);
@@ -101,8 +102,7 @@ impl Batch {
     }
 
     /// Copies a frame, given in one or two parts, into the next slot. Returns false if the batch is full. Truncates a
-    /// frame that is longer than a shim with the longest IP packet. The engine then drops the truncated frame as
-    /// malformed.
+    /// frame that is longer than a shim and the longest IP packet together. The engine drops such a frame as malformed.
     pub fn push(&mut self, headers: &[u8], payload: &[u8]) -> bool {
         let Some(room) = self.room() else {
             return false;
@@ -116,8 +116,8 @@ impl Batch {
         true
     }
 
-    /// Returns [`MAX_OUTPUT`] bytes of memory for the next frame, or None if the batch is full. After writing the
-    /// frame, the caller adds it with [`Batch::commit`].
+    /// Returns [`MAX_OUTPUT`] bytes of memory for the next frame, or None if the batch is full. The caller writes the
+    /// frame there, and then adds it with [`Batch::commit`].
     pub fn room(&mut self) -> Option<&mut [u8]> {
         if self.is_full() {
             return None;

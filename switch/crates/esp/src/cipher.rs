@@ -2,8 +2,8 @@
 //! Encrypts and decrypts ESP packets in place. A packet consists of header, IV, payload with trailer, and ICV (RFC
 //! 4303, 2).
 //!
-//! The IV of an AEAD is the 64-bit sequence number; without ESN its upper half is zero. So nonces are unique if
-//! sequence numbers are, which [`crate::reservation`] ensures. The IV of AES-CBC is random.
+//! An AEAD's IV is the 64-bit sequence number. Without ESN, its upper half is zero. Sequence numbers are unique, which
+//! [`crate::reservation`] ensures, so nonces are unique too. The IV of AES-CBC is random.
 
 use std::ops::Range;
 

@@ -33,7 +33,7 @@ drops! {
     ShimTruncated = "shim_truncated",
     /// A shim whose kind is neither encryption nor decryption.
     ShimKind = "shim_kind",
-    /// The packet behind the shim is not a well-formed IP packet.
+    /// The packet after the shim is not a well-formed IP packet.
     Malformed = "malformed_packet",
     /// Encryption: no SA has this number.
     UnknownSa = "unknown_sa",

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Holds all SAs of an engine. Each input frame yields an output frame or a drop, or is kept as a fragment.
+//! Holds all SAs of an engine. The engine answers each input frame with an output frame, drops it, or keeps it as a
+//! fragment.
 //!
-//! The thread that moves the packets owns the engine. Other threads prepare SAs ([`Sa::prepare`] writes to disk) and
-//! pass them to the engine's thread. The engine's thread returns removed SAs to the other threads, which drop them.
+//! The thread that moves the packets owns the engine. Other threads prepare SAs, because [`Sa::prepare`] writes to
+//! disk, and pass them to the engine's thread. This thread returns removed SAs to the other threads, which drop them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -49,8 +50,8 @@ impl Sa {
         }
         let mut of_keys = fingerprint(&spec.key_or_none(), &spec.integrity_key_or_none());
         if spec.algorithm.key_len() + spec.algorithm.integrity_key_len() == 0 {
-            // The algorithm has no key, so no nonce can repeat. The SA number and the SPI replace the fingerprint,
-            // because each SA needs its own sequence numbers.
+            // The algorithm has no key, so no nonce can repeat. But each SA needs sequence numbers of its own. So the
+            // SA number and the SPI take the place of the fingerprint.
             of_keys = [0; 16];
             of_keys[..4].copy_from_slice(&spec.sa.to_be_bytes());
             of_keys[4..8].copy_from_slice(&spec.spi.to_be_bytes());
@@ -93,7 +94,7 @@ pub struct CountersView {
     pub bytes: u64,
     /// Number of changes of the peer's address or port.
     pub peer_moved: u64,
-    /// Reassembled datagrams; only in the counters of packets without an SA.
+    /// Number of reassembled datagrams. Counted only in the counters of packets without an SA.
     #[serde(skip_serializing_if = "is_zero")]
     pub reassembled: u64,
     /// Fragments of the reassembled datagrams.
@@ -177,7 +178,8 @@ impl Engine {
     pub fn add(&mut self, sa: Sa) -> Result<(), (Sa, String)> {
         match sa {
             Sa::Out(sa) => {
-                // Two SAs with the same key in opposite directions would both count from 1, and so use the same nonces.
+                // Two SAs with the same key in opposite directions would both count from 1. So both would use the same
+                // nonces.
                 if self.keys_in.contains_key(&sa.fingerprint()) {
                     return Err((
                         Sa::Out(sa),
@@ -340,7 +342,8 @@ impl Engine {
     }
 
     /// Serves a single frame. Writes the answer into `out`, which must have [`MAX_OUTPUT`] bytes. Returns the answer's
-    /// length, or 0 if the frame is a fragment that is kept. Copies the frame twice, unlike [`Engine::process_batch`].
+    /// length, or 0 if the frame is a fragment that is kept. Copies the frame twice, while [`Engine::process_batch`]
+    /// does not copy it.
     ///
     /// # Errors
     /// Returns the reason of the drop, which the engine has counted.
@@ -509,8 +512,8 @@ impl Engine {
     }
 }
 
-/// Encrypts a frame's packet and writes the answer's shim. Parses the headers again, which is cheaper than keeping the
-/// result of [`Engine::find`].
+/// Encrypts a frame's packet and writes the answer's shim. Parses the headers again, because this is cheaper than
+/// keeping the result of [`Engine::find`].
 #[inline]
 fn encrypt(sa: &mut OutboundSa, frame: &mut Frame<'_>, now: Nanoseconds) -> Result<(), Drop> {
     let (shim, packet) = Shim::read(frame.bytes())?;
@@ -543,7 +546,7 @@ fn decrypt(
         return Err(Drop::Malformed);
     };
     match belongs(&shim, sa.owner()) {
-        // The shim's bundle is 0 if the pipeline has not read the SPI.
+        // A shim with bundle 0 fits every SA. The pipeline did not know the bundle, because it could not read the SPI.
         Err(Drop::WrongBundle) if shim.bundle == 0 => {}
         other => other?,
     }
@@ -568,7 +571,8 @@ fn first_of_run(found: &[Found], position: usize) -> Option<SaReference> {
     (position == 0 || found[position - 1] != Ok(sa)).then_some(sa)
 }
 
-/// The last SA lookup: its key and its result. The key has the task, the VRF of an SPI, and the SA's number or SPI.
+/// The last SA lookup: its key and its result. The key consists of the task and of the SA's number (encryption), or of
+/// the task, the VRF and the SPI (decryption).
 type Lookup = ((Task, u16, u32), Found);
 
 fn hex(fingerprint: Fingerprint) -> String {
@@ -578,8 +582,8 @@ fn hex(fingerprint: Fingerprint) -> String {
         .collect()
 }
 
-/// Checks that shim and SA have the same VRF and bundle. Different programs write the router's tables and the engine's
-/// SAs, so tables and SAs can disagree.
+/// Checks that shim and SA name the same VRF and bundle. They can disagree, because different programs write the
+/// router's tables and the engine's SAs.
 #[inline]
 fn belongs(shim: &Shim, (vrf, bundle): (u16, u16)) -> Result<(), Drop> {
     if shim.vrf != vrf {

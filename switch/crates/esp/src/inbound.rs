@@ -65,7 +65,7 @@ impl Sealed {
             at: view.upper + skipped,
             port,
         };
-        // In UDP, four zero bytes instead of an SPI mark an IKE packet (RFC 3948, 2.2).
+        // In ESP in UDP, four zero bytes instead of an SPI mark an IKE packet (RFC 3948, 2.2).
         if this.spi == 0 {
             Err(Drop::NotEsp)
         } else {
@@ -146,7 +146,7 @@ impl InboundSa {
         self.followed_by
     }
 
-    /// Prefetches the SA's keys and window. Reads the SA itself, which should be prefetched before.
+    /// Prefetches the SA's keys and window. Reads the SA itself, so the caller should have prefetched it.
     #[inline]
     pub(crate) fn prefetch_keys(&self) {
         if let Some(cipher) = &self.cipher {
@@ -185,10 +185,10 @@ impl InboundSa {
         self.lifetime.age().max(age)
     }
 
-    /// Decrypts the packet behind a frame's shim in place.
+    /// Decrypts the packet that follows a frame's shim, in place.
     ///
     /// # Errors
-    /// Returns the reason of the drop. No byte of the slot may then be sent.
+    /// Returns the reason of the drop. After an error, no byte of the slot may be sent.
     #[inline]
     pub fn open(
         &mut self,
@@ -248,7 +248,7 @@ impl InboundSa {
         };
         let outer = ip::traffic_class(whole) & 3;
         let inner = &mut whole[inside.at..inside.at + inside.payload];
-        // Bytes behind the inner packet are traffic flow confidentiality padding (RFC 4303, 2.7).
+        // Bytes after the inner packet are traffic flow confidentiality padding (RFC 4303, 2.7).
         let view = View::read(inner).ok_or(Drop::InnerMalformed)?;
         if view.version != version {
             return Err(Drop::InnerMalformed);
@@ -264,7 +264,7 @@ impl InboundSa {
     }
 }
 
-/// Range of the decrypted payload in its packet.
+/// Position of the decrypted payload in its packet.
 struct Inside {
     at: usize,
     payload: usize,
@@ -333,7 +333,7 @@ fn restore(
 }
 
 /// Corrects the upper-layer checksum after NAT has changed the addresses (RFC 3948, 3.1.2). The ICV has authenticated
-/// the payload, so the code need not verify the old checksum first.
+/// the payload, so the old checksum need not be verified.
 fn renew_checksum(whole: &mut [u8], upper: usize, next_header: u8) {
     let size = whole.len() - upper;
     let field = match next_header {

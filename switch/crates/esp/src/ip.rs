@@ -39,7 +39,7 @@ pub struct View {
     pub version: u8,
     /// Length of the packet.
     pub length: usize,
-    /// Offset of the upper layer, behind options and extension headers.
+    /// Offset of the upper layer, after options and extension headers.
     pub upper: usize,
     /// Protocol of the upper layer.
     pub protocol: u8,
@@ -55,11 +55,11 @@ pub struct View {
 }
 
 impl View {
-    /// Parses the packet at the beginning of `bytes`. Bytes behind the packet's length are ignored.
+    /// Parses the packet at the beginning of `bytes`. Ignores bytes after the packet's end.
     ///
-    /// Inlined, so that the fields stay in registers. A view returned through memory would be read by loads wider than
-    /// its stores. The CPU cannot forward stores to wider loads, so each such load would wait until the stores reach
-    /// the cache.
+    /// Inlined, so that the fields stay in registers. Otherwise the view would be returned through memory, by stores
+    /// that are narrower than the loads that read it. The CPU cannot forward such stores, so each load would wait until
+    /// the stores reach the cache.
     #[inline(always)]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         match bytes.first()? >> 4 {
@@ -69,7 +69,7 @@ impl View {
         }
     }
 
-    /// Parses the packet. Returns None unless its version matches the EtherType.
+    /// Parses the packet. Returns None if its version does not match the EtherType.
     #[inline(always)]
     pub fn of(ether_type: u16, bytes: &[u8]) -> Option<Self> {
         Self::read(bytes).filter(|view| view.ether_type() == ether_type)
@@ -122,7 +122,7 @@ impl View {
                     let field = u16::from_be_bytes([fields[0], fields[1]]);
                     view.fragment |= field & 0xfff9 != 0;
                     if field & 0xfff8 != 0 {
-                        // In a fragment with an offset above 0, data follows instead of a header.
+                        // A fragment with an offset above 0 has data here instead of a header.
                         view.protocol_at = view.upper;
                         view.protocol = *bytes.get(view.upper)?;
                         view.upper += 8;
@@ -175,7 +175,7 @@ pub struct Fragment {
     pub data: usize,
     /// Offset of the packet's end.
     pub end: usize,
-    /// Protocol of the datagram. For IPv6: type of the first header behind the fragment header.
+    /// Protocol of the datagram. For IPv6, the type of the first header after the fragment header.
     pub protocol: u8,
     /// IPv6: offset of the byte that contains the type of the fragment header.
     next_at: Option<usize>,
@@ -215,7 +215,7 @@ impl Fragment {
         })
     }
 
-    /// Rewrites the first fragment's header to the header of the whole datagram, whose payload has `length` bytes.
+    /// Turns the first fragment's header into the header of the whole datagram, whose payload has `length` bytes.
     /// Returns the payload's offset, or None if the datagram is longer than an IP packet can be.
     pub(crate) fn unfragmented(&self, header: &mut [u8], length: usize) -> Option<usize> {
         let Some(next_at) = self.next_at else {
@@ -268,7 +268,7 @@ pub fn set_traffic_class(packet: &mut [u8], class: u8) {
         packet[1] = class;
         let after = u16::from_be_bytes([packet[0], packet[1]]);
         let checksum = u16::from_be_bytes([packet[10], packet[11]]);
-        // Updates the checksum incrementally (RFC 1624), so a wrong checksum stays wrong.
+        // The update is incremental (RFC 1624). So a checksum that was wrong stays wrong.
         let sum = u32::from(!checksum) + u32::from(!before) + u32::from(after);
         packet[10..12].copy_from_slice(&sluice_checksum::finish(sum.into()).to_be_bytes());
     } else {

@@ -86,11 +86,11 @@ impl Key {
     }
 }
 
-/// Opens a regular file that only its owner can read or write. Returns the file and its length. The owner must be root
-/// or the effective user, because another owner would know the key.
+/// Opens a regular file that only its owner can read or write. The owner must be root or the effective user, because
+/// any other owner would know the key. Returns the file and its length.
 ///
 /// # Errors
-/// The kernel's error, or a description of the file's excessive permissions or wrong owner.
+/// The kernel's error, or a description of the wrong permissions or owner.
 pub fn open_private(path: &Path) -> io::Result<(File, u64)> {
     let named =
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
@@ -156,7 +156,7 @@ impl<'de> Deserialize<'de> for Key {
                 Key::from_hex(text.as_bytes()).map_err(E::custom)
             }
 
-            // serde's own error would contain the number.
+            // The error of serde itself would contain the number.
             fn visit_u64<E: de::Error>(self, _: u64) -> Result<Key, E> {
                 Err(E::custom(NO_STRING))
             }

@@ -21,7 +21,8 @@
 //! Depends on no other crate of the switch except for checksums. Promises:
 //!
 //! * Bytes from the wire never cause a panic. Only fragments allocate memory.
-//! * Each packet has one outcome, which is counted by name. A packet that must be encrypted is never returned in clear.
+//! * Each packet has one outcome, which a named counter counts. A packet that must be encrypted is never returned in
+//!   clear.
 //! * A sequence number is never used twice with the same key, even across crashes.
 //! * Keys are erased when their SA ends, and are never printed.
 

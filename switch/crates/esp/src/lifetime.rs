@@ -40,7 +40,7 @@ pub enum Age {
 pub struct Lifetime {
     bytes: u64,
     packets: u64,
-    /// The nearest limits. A packet that stays below all of them does not change the age.
+    /// The nearest limits. As long as the counts stay below all of them, the age does not change.
     next: Thresholds,
     age: Age,
     added: Nanoseconds,

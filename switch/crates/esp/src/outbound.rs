@@ -128,8 +128,8 @@ impl OuterHeader {
             start, esp, end, ..
         } = *plan;
         let (ip, udp) = (usize::from(self.ip), usize::from(self.udp));
-        // Copies the whole template even if the headers are shorter. Order: the bytes in front of the headers are
-        // written later.
+        // Copies the whole template even if the headers are shorter. Order: this must come first, because it overwrites
+        // the bytes in front of the headers.
         slot[esp - TEMPLATE..esp].copy_from_slice(&self.template);
         let ecn = if self.ecn { inner & 3 } else { 0 };
         let class = self.dscp.map_or(inner & 0xfc, |dscp| dscp << 2) | ecn;
@@ -227,7 +227,7 @@ impl OutboundSa {
         self.numbers.fingerprint()
     }
 
-    /// Returns the last sequence number that was used, or skipped after a restart.
+    /// Returns the last sequence number that was used, or that was skipped after a restart.
     pub fn sequence(&self) -> u64 {
         self.numbers.last()
     }
@@ -245,7 +245,7 @@ impl OutboundSa {
         let Some(ports) = &mut self.spec.encapsulation else {
             return false;
         };
-        // In transport mode packets keep their own destination address, so only the port may change.
+        // In transport mode, packets keep their own destination address. So only the port may change.
         let address = match self.spec.mode {
             Mode::Tunnel if address.is_ipv4() == self.local.is_ipv4() => address,
             _ => self.remote,
@@ -276,7 +276,7 @@ impl OutboundSa {
         (self.outer.vrf, self.outer.bundle)
     }
 
-    /// Prefetches the SA's keys. Reads the SA itself, which should be prefetched before.
+    /// Prefetches the SA's keys. Reads the SA itself, so the caller should have prefetched it.
     #[inline]
     pub(crate) fn prefetch_keys(&self) {
         if let Some(cipher) = &self.cipher {
@@ -284,11 +284,11 @@ impl OutboundSa {
         }
     }
 
-    /// Encrypts the packet behind a frame's shim in place. Returns the range of the ESP packet in the frame's slot.
-    /// After an error, the sequence number and the bytes counted towards the lifetime remain used.
+    /// Encrypts the packet that follows a frame's shim, in place. Returns the range of the ESP packet in the frame's
+    /// slot. A failed packet has also used up a sequence number, and counts towards the lifetime.
     ///
     /// # Errors
-    /// Returns the reason of the drop. No byte of the slot may then be sent.
+    /// Returns the reason of the drop. After an error, no byte of the slot may be sent.
     #[inline]
     pub(crate) fn seal(
         &mut self,
@@ -401,8 +401,8 @@ impl OutboundSa {
     }
 }
 
-/// Writes zeros for traffic flow confidentiality, padding, pad length and next header (RFC 4303, 2.4 to 2.7). `rest`
-/// begins behind the last byte of the packet in clear.
+/// Writes the end of the payload: zeros for traffic flow confidentiality, padding, pad length and next header (RFC
+/// 4303, 2.4 to 2.7). `rest` begins after the last byte of the packet in clear.
 #[inline]
 fn write_trailer(plan: &Plan, rest: &mut [u8]) {
     const PADDING: [u8; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
@@ -412,7 +412,7 @@ fn write_trailer(plan: &Plan, rest: &mut [u8]) {
     let rest = &mut rest[plan.tfc..];
     let padding = usize::from(plan.padding);
     if padding <= 3 {
-        // Writes 8 bytes at once. The ICV later overwrites the excess bytes.
+        // Writes 8 bytes at once. The ICV later overwrites those that are too many.
         let numbers = 0x0003_0201_u32 & ((1 << (8 * padding)) - 1);
         let trailer = u64::from(numbers)
             | u64::from(plan.padding) << (8 * padding)

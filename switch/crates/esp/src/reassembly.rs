@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reassembles fragmented ESP: fragments of IPv4 (RFC 791) and IPv6 (RFC 8200, 4.5).
 //!
-//! An ESP packet cannot be authenticated before it is complete, so anyone can send fragments with a forged source.
+//! An ESP packet can be authenticated only when it is complete. So anyone can send fragments with a forged source.
 //! Promises:
 //!
 //! * Memory, datagrams and fragments are limited, both for each source and in total.
 //! * When a limit is reached, the oldest incomplete datagram is evicted. So even during a flood, a datagram is
 //!   completed if its fragments arrive close together.
 //! * If fragments overlap, their whole datagram is dropped (RFC 5722).
-//! * Each fragment ends up in a complete datagram or in a counted drop.
+//! * Each fragment becomes part of a complete datagram, or is dropped and counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -77,7 +77,7 @@ struct Datagram {
     first: Option<(Fragment, Box<[u8]>)>,
     /// Length of the datagram's fragmented part; None until the last fragment has arrived.
     length: Option<usize>,
-    /// ECN values of the fragments: bit n is set if a fragment had ECN n.
+    /// ECN values of the fragments. Bit n is set if some fragment had the ECN value n.
     ecn: u8,
     /// Bytes of this datagram that count towards the limits.
     cost: usize,
@@ -134,8 +134,8 @@ impl Reassembler {
     /// datagram, writes the whole packet to `room`.
     ///
     /// # Errors
-    /// Returns the reason for dropping the fragment. The caller counts this drop. Other fragments of the datagram that
-    /// are dropped for the same reason are counted here.
+    /// Returns the reason for dropping the fragment. The caller counts this drop. If other fragments of the datagram
+    /// are dropped for the same reason, this function counts them.
     pub(crate) fn accept(
         &mut self,
         vrf: u16,
@@ -187,7 +187,7 @@ impl Reassembler {
         }
     }
 
-    /// Makes room for a fragment, and creates an entry for a new datagram.
+    /// Makes room for a fragment by evicting old datagrams. If the fragment's datagram is new, creates an entry for it.
     fn admit(&mut self, id: &Id, fragment: &Fragment, now: Nanoseconds, counters: &mut Counters) {
         let is_new = !self.datagrams.contains_key(id);
         let mut cost = cost_of(fragment);
@@ -227,7 +227,7 @@ impl Reassembler {
         }
     }
 
-    /// Returns the oldest datagram of `of` that is not `id`.
+    /// Returns the first datagram in `of` other than `id`. `of` must begin with the oldest datagram.
     fn oldest<'a>(&self, id: &Id, mut of: impl Iterator<Item = &'a Id>) -> Option<Id> {
         of.find(|one| *one != id).copied()
     }
@@ -303,7 +303,7 @@ impl Datagram {
         if bytes.is_empty() || !is_whole || to > MAX_IP {
             return Err(Drop::FragmentMalformed);
         }
-        // Parts before index `at` begin before this fragment's end.
+        // The parts before index `at` begin before this fragment ends. Only the last of them can overlap it.
         let at = self.parts.partition_point(|part| part.offset < to);
         if let Some(before) = at.checked_sub(1).map(|before| &self.parts[before])
             && before.end() > from
@@ -316,7 +316,7 @@ impl Datagram {
         }
         let end = self.parts.last().map_or(0, Part::end);
         let beyond = match (self.length, fragment.last) {
-            // Two fragments are marked as last, or a fragment has data beyond the datagram's end.
+            // The datagram already has an end, and this fragment is marked as last too.
             (Some(_), true) => true,
             (Some(length), false) => to > length,
             (None, last) => last && to < end,
@@ -354,7 +354,7 @@ impl Datagram {
         let Some(length) = self.length else {
             return false;
         };
-        // Parts never overlap, so if their lengths add up there is no gap.
+        // Parts never overlap, so there is no gap if their lengths add up to the whole length.
         self.parts
             .iter()
             .map(|part| part.bytes.len())
@@ -378,7 +378,7 @@ impl Datagram {
         Ok(at + length)
     }
 
-    /// Applies the congestion mark of any fragment to the packet (RFC 3168, 5.3).
+    /// Marks the packet with the congestion mark if some fragment had it (RFC 3168, 5.3).
     fn mark_congestion(&self, packet: &mut [u8]) -> Result<(), Drop> {
         const NOT_ECT: u8 = 1;
         const CE: u8 = 1 << 3;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements the anti-replay window (RFC 6479): a ring of blocks of bits. The ring has one block more than the window
-//! needs, so bits are never shifted. With ESN the window also infers the upper half of 64-bit sequence numbers (RFC
-//! 4303, appendix A2).
+//! Implements the anti-replay window (RFC 6479) as a ring of blocks of bits. The ring has one block more than the
+//! window needs. So the window advances without shifting bits. With ESN, the window also infers the upper half of
+//! 64-bit sequence numbers (RFC 4303, appendix A2).
 
 use crate::counters::Drop;
 
@@ -64,7 +64,7 @@ impl Window {
                 Ok(sequence)
             };
         }
-        // The first sequence number is 1.
+        // The first sequence number is 1, so 0 is never valid.
         if sequence == 0 || self.top - sequence >= self.size {
             return Err(Drop::Late);
         }
@@ -95,8 +95,8 @@ impl Window {
         (block, 1 << (sequence % BLOCK_BITS))
     }
 
-    /// Infers the full number from its lower 32 bits (RFC 4303, appendix A2): the lowest candidate that is not below
-    /// the window.
+    /// Infers the full number from its lower 32 bits (RFC 4303, appendix A2). Of all numbers with these bits, this is
+    /// the lowest that is not below the window.
     fn infer(&self, low: u32) -> Result<u64, Drop> {
         let high = self.top >> 32;
         let top_low = self.top as u32;
@@ -208,8 +208,8 @@ mod tests {
                 };
                 let found = window.check(number as u32);
                 match expected {
-                    // With ESN, the window interprets a late number as a number with the next upper half. No authentic
-                    // packet has that number.
+                    // With ESN, the window takes a late number for one with the next upper half. No authentic packet
+                    // has that number.
                     Err(Drop::Late) if esn => prop_assert_ne!(found, Ok(number)),
                     _ => prop_assert_eq!(found, expected),
                 }

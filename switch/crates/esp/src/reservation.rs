@@ -2,13 +2,13 @@
 //! Reserves sequence numbers of outbound SAs on disk before they are used.
 //!
 //! The sequence number is the nonce. So no number may be used twice with the same key, even if the process is killed
-//! and the same SA is added again. For each key, a file holds a limit: the highest number that may have been used. The
-//! SA issues only numbers up to this limit. When half of the numbers are left, a separate thread writes the next limit.
-//! After a crash the SA continues above the limit on disk, and skips the unused numbers below it.
+//! and the same SA is added again. For each key, a file holds a *limit*: the highest number that may have been used.
+//! The SA issues only numbers up to this limit. When half of the reserved numbers are left, a separate thread writes
+//! the next limit. After a crash, the SA continues above the limit on disk. The unused numbers below it are skipped.
 //!
-//! The file has a record of 32 bytes for each key that has ever encrypted on this machine. A record has a fingerprint
-//! that does not reveal the key, the limit, and a checksum. Records are never deleted, because a key may be added
-//! again. Promises:
+//! The file has a record of 32 bytes for each key that has ever encrypted on this machine. A record has the limit, a
+//! checksum, and a fingerprint of the key, which does not reveal the key. Records are never deleted, because a key may
+//! be added again. Promises:
 //!
 //! * A number is issued only when the limit on disk is at least that number.
 //! * A record that cannot be read is an error. The limit of such a record is never guessed.
@@ -36,7 +36,8 @@ pub const FILE: &str = "sequence-numbers";
 pub const CHUNK: u64 = 1 << 20;
 
 const RECORD: usize = 32;
-/// Capacity of the queue of requests to the disk. If the queue is full, the next packet repeats the request.
+/// Capacity of the queue of requests to the thread that writes limits. If the queue is full, the next packet repeats
+/// the request.
 const WAITING: usize = 1024;
 
 /// Identifies a key without revealing it.
@@ -54,7 +55,7 @@ pub fn fingerprint(key: &Key, integrity: &Key) -> Fingerprint {
     short
 }
 
-/// Sequence numbers of all keys. The thread that writes limits ends when this object and all its SAs are dropped.
+/// Sequence numbers of all keys. When this object and all its SAs are dropped, the thread that writes limits ends.
 pub struct Reservations {
     store: Arc<Store>,
     requests: Option<Sender<Arc<Reserved>>>,
@@ -91,7 +92,7 @@ struct Store {
 #[derive(Default)]
 struct State {
     records: HashMap<Fingerprint, Record>,
-    /// Records whose first write failed, with their slots. Invariant: all other slots up to the last one are on disk.
+    /// Records whose first write failed, with their slots. Invariant: the records of all other slots are on disk.
     unwritten: HashMap<Fingerprint, u64>,
 }
 
@@ -172,7 +173,8 @@ impl Reservations {
         })
     }
 
-    /// Reserves numbers like [`Reservations::claim`], for a key that has encrypted before. The key must have a record.
+    /// Reserves numbers for a key that has encrypted before. Does the same as [`Reservations::claim`], but fails if the
+    /// key has no record.
     ///
     /// # Errors
     /// See [`ReservationError`].
@@ -217,8 +219,8 @@ impl Reservations {
         let slot = record.slot;
         let written = self.store.write(slot, &fingerprint, limit);
         if let Err(error) = written.and_then(|()| self.store.file.sync_data()) {
-            // After a failed write the disk may have the old or the new limit. So a new slot stays taken, and memory
-            // keeps the old limit as a lower bound.
+            // After a failed write, the disk may have the old or the new limit. So the slot of a new key stays taken,
+            // and the limit in memory does not rise.
             if record.limit == 0 {
                 state.unwritten.insert(fingerprint, slot);
             }
@@ -245,11 +247,13 @@ impl Reservations {
 impl Drop for Reservations {
     fn drop(&mut self) {
         self.requests = None;
-        // SAs that still exist keep the thread running. So this code waits for the thread only if no SA is left.
+        // SAs that still exist keep the thread running, and waiting for it would never end. So this code waits only if
+        // no SA is left.
         if let Some(writer) = self.writer.take()
             && Arc::strong_count(&self.store) == 2
         {
-            // Ignores a panic of the thread, which is not expected. After a panic, no further numbers are reserved.
+            // A panic of the thread is ignored. It is not expected, and only means that no further numbers are
+            // reserved.
             let _ = writer.join();
         }
     }
@@ -297,8 +301,8 @@ impl Numbers {
         self.reserved.fingerprint
     }
 
-    /// Returns the number that [`Numbers::take`] returned last. Before the first call, returns the number below the
-    /// first number.
+    /// Returns the number that [`Numbers::take`] returned last. Before the first call, this is the number before the
+    /// first one.
     pub fn last(&self) -> u64 {
         self.next - 1
     }
@@ -334,8 +338,8 @@ impl Store {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the records whose first write failed. Otherwise a later record would follow a hole in the file, which
-    /// `read` reports as damage. The limit of these records is 0, because none of their numbers was issued.
+    /// Writes the records whose first write failed. Without them, a later record would follow a hole in the file, which
+    /// `read` reports as damage. Their limit is 0, because none of their numbers was issued.
     fn fill_slots(&self, state: &mut State) -> io::Result<()> {
         if state.unwritten.is_empty() {
             return Ok(());
@@ -358,7 +362,7 @@ impl Store {
     }
 }
 
-/// Writes limits until all senders are dropped. Requests that arrive during a write share the next sync.
+/// Writes limits until all senders are dropped. One sync covers all requests that arrived during the previous write.
 fn keep(store: &Store, requests: &Receiver<Arc<Reserved>>) {
     while let Ok(first) = requests.recv() {
         let wanted: Vec<_> = std::iter::once(first).chain(requests.try_iter()).collect();
@@ -405,8 +409,9 @@ fn encode(fingerprint: &Fingerprint, limit: u64) -> [u8; RECORD] {
     record
 }
 
-/// Parses the records of a file. Returns the index of the first damaged record as an error. A last record that is cut
-/// off or zero is not damage: the machine stopped while the record was being added. So none of its numbers was used.
+/// Parses the records of a file. Returns the index of the first damaged record as an error. The last record may be cut
+/// off or zero, if the machine stopped while the record was being added. This is not damage, because none of its
+/// numbers was used.
 fn read(bytes: &[u8]) -> Result<State, usize> {
     let mut state = State::default();
     let whole = bytes.len() / RECORD;
@@ -441,7 +446,7 @@ mod tests {
     const A: Fingerprint = [1; 16];
     const B: Fingerprint = [2; 16];
 
-    /// Copies the state as a killed process leaves it: the current file, without the lock.
+    /// Copies the state as a killed process leaves it: the current file without the lock.
     fn crashed(directory: &Path) -> tempfile::TempDir {
         let copy = tempfile::tempdir().unwrap();
         fs::copy(directory.join(FILE), copy.path().join(FILE)).unwrap();
@@ -488,7 +493,7 @@ mod tests {
         let mut a = reservations.claim(A, u64::MAX).unwrap();
         let mut b = reservations.claim(B, u64::MAX).unwrap();
         let mut used = 0;
-        // A copy at any moment equals the state after a crash at that moment.
+        // A copy of the file at some moment equals the file after a crash at that moment.
         for round in 0..20 {
             for _ in 0..CHUNK / 3 {
                 match a.take() {

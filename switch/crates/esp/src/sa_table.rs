@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stores SAs by key. A lookup returns the SA's index. With this index the caller prefetches the SA first and serves it
-//! later.
+//! Stores SAs by key. A lookup returns the SA's index. With this index, the caller first prefetches the SA, and later
+//! serves it.
 
 use std::hash::Hash;
 

@@ -11,7 +11,7 @@ pub const ETHERTYPE_IPV4: u16 = 0x0800;
 /// IPv6's EtherType.
 pub const ETHERTYPE_IPV6: u16 = 0x86dd;
 
-/// Offset of the packet in a frame: behind the Ethernet header and the shim.
+/// Offset of the packet in a frame, after the Ethernet header and the shim.
 pub const PACKET: usize = ETHERNET + SHIM;
 
 /// Size of an output buffer in bytes: room for the shim and the longest IPv6 packet.
@@ -67,7 +67,7 @@ pub struct Shim {
 }
 
 impl Shim {
-    /// Parses a frame's shim. Returns the shim and the packet behind it, with any padding of the frame.
+    /// Parses a frame's shim. Returns the shim, and the packet after it with any padding of the frame.
     ///
     /// # Errors
     /// Returns the reason of the drop.
@@ -103,8 +103,8 @@ impl Shim {
         macs
     }
 
-    /// Writes the answer's Ethernet header and shim. The written kind reports that this task is done; bundle and
-    /// EtherType are the arguments. The other fields of the shim are copied from `self`.
+    /// Writes the answer's Ethernet header and shim. The shim's kind reports that this task is done. Bundle and
+    /// EtherType are the arguments. All other fields are copied from `self`.
     pub fn answer(&self, macs: &[u8; MACS], bundle: u16, ether_type: u16, out: &mut [u8]) {
         out[..MACS].copy_from_slice(macs);
         out[MACS..ETHERNET].copy_from_slice(&ETHERTYPE.to_be_bytes());
@@ -118,7 +118,7 @@ impl Shim {
         shim[12..14].copy_from_slice(&ether_type.to_be_bytes());
     }
 
-    /// Builds the frame that a router sends, for tests and benchmarks.
+    /// Builds the frame that a router sends to the engine. For tests and benchmarks.
     pub fn frame(&self, packet: &[u8]) -> Vec<u8> {
         let mut frame = vec![0; PACKET];
         self.answer(&[2; MACS], self.bundle, self.ether_type, &mut frame);

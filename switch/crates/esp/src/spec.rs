@@ -90,8 +90,8 @@ pub struct SaSpec {
     /// File that contains the integrity key, as an alternative to `integrity_key`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub integrity_key_file: Option<PathBuf>,
-    /// Outbound: whether the key may have encrypted packets on this machine before. If true, the SA is refused unless
-    /// sequence numbers were reserved for the key.
+    /// Outbound: whether the key may have encrypted packets on this machine before. If true, sequence numbers must be
+    /// reserved for the key already. Otherwise the SA is refused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resume: bool,
     /// Whether the SA uses extended sequence numbers.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Measures lookups in this table, lookups in `hashbrown` with its default keyed hash, and a chain of dependent reads
-//! in as much memory as the table has. Prints nanoseconds per operation, as the median of seven interleaved rounds.
+//! Measures lookups in this table and in `hashbrown` with its default keyed hash. Also measures a chain of dependent
+//! reads in as much memory as the table has. Prints nanoseconds per operation, as the median of seven interleaved
+//! rounds.
 //!
 //! `cargo run --release -p sluice-exact --example exact -- [ENTRIES] [KEY_BYTES] [LOOKUPS]`
 
@@ -89,7 +90,7 @@ fn run<const N: usize>(entries: usize, count: usize) {
                 .fold(0, |sum, key| sum ^ ours.get(key).unwrap_or(0));
             black_box(sum);
         });
-        // Measures dependent lookups: the next key depends on the value of the previous key.
+        // Measures dependent lookups: the value of one key determines the next key.
         timed(3, &mut || {
             let mut at = 0usize;
             for step in 0..count {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Batch lookups. All keys of a group are hashed first, with SIMD instructions where available. So a branch
-//! misprediction in one lookup does not discard the hashing of later lookups.
+//! Batch lookups. All keys of a group are hashed first, with SIMD instructions where available. So a misprediction in
+//! one lookup does not discard hashes of later lookups.
 //!
-//! In a table that fits into a core's own caches, the keys of the group are compared next. In a larger table, lookups
-//! are pipelined in three steps. The first step prefetches the bucket. The second step prefetches the key whose tag
+//! If the table fits into a core's own caches, the keys of the group are compared next. In a larger table, lookups are
+//! pipelined in three steps. The first step prefetches the bucket. The second step prefetches the key whose tag
 //! matches, or the second bucket if no tag matches. The third step compares keys. So memory accesses overlap with each
 //! other and with computation.
 
@@ -19,8 +19,8 @@ const OWN_CACHE_SEGMENTS: usize = 24;
 /// Number of lookups in a group, for a table of at most `OWN_CACHE_SEGMENTS` segments.
 const GROUP: usize = 32;
 
-/// Number of lookups between two pipeline steps, for larger tables. It is about the number of lines that a core fetches
-/// at a time.
+/// Number of lookups between two pipeline steps, for larger tables. A core can fetch about this number of lines at a
+/// time.
 const AHEAD: usize = 16;
 
 /// Number of lookups in the pipeline.
@@ -175,8 +175,8 @@ impl<H: HashKey> Exact<H> {
         first
     }
 
-    /// Performs the last step of a lookup. Compares keys in its bucket, then in the key's other bucket and in the
-    /// stash.
+    /// Performs the last step of a lookup. Compares keys in the bucket of the second step, then in the key's other
+    /// bucket and in the stash.
     #[inline(always)]
     fn finish<'k, K: Key, const N: usize>(
         &self,

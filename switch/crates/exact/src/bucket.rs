@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Buckets. A bucket is one or more cache lines that hold tags, values and keys.
 //!
-//! A bucket begins with a header word. The header holds a tag for each slot; the tag of an empty slot is 0. The
-//! header's last byte counts the displaced keys. A displaced key is stored in its second bucket, because this bucket,
-//! its first, was full. After the header come the values of all slots, and then the keys of all slots.
+//! A bucket begins with a header word. The header holds a tag for each slot. The tag of an empty slot is 0. The
+//! header's last byte counts the *displaced* keys: keys that are stored in their second bucket, because this bucket,
+//! their first, was full. After the header come the values of all slots, and then the keys of all slots.
 //!
-//! All tags are compared at once, in a register. The tag of a different key matches by chance once in about 250 cases,
-//! which costs one comparison of keys. The value is in the first line. So a processor that predicts a match continues
-//! with the value while the key is still being fetched from another line.
+//! All tags are compared at once, in a register. A different key has a matching tag in about one of 250 cases, which
+//! costs one comparison of keys. The value is in the first line. So a processor that predicts a match continues with
+//! the value while it still fetches the key from another line.
 
 use std::marker::PhantomData;
 
@@ -38,7 +38,7 @@ const ONES: u64 = u64::from_le_bytes([1; 8]);
 
 const VALUE: usize = size_of::<u32>();
 
-/// Maximum count of displaced keys. A count that has reached this value no longer changes.
+/// Maximum count of displaced keys. A count that reaches this value stays there for ever.
 const STUCK: u8 = u8::MAX;
 
 /// Layout of buckets for keys of one size.
@@ -51,13 +51,12 @@ pub(crate) struct Shape {
     pub(crate) slots: usize,
     /// Offset of the keys in a bucket.
     keys: usize,
-    /// Mask with the upper bit of each slot's tag.
+    /// Mask of the highest bit of each slot's tag.
     mask: u64,
 }
 
 impl Shape {
-    /// Considers all shapes that have at least four slots and waste at most a fifth of the bucket. Returns the shape
-    /// with the fewest lines.
+    /// Returns the layout with the fewest lines that has at least four slots and wastes at most a fifth of the bucket.
     pub(crate) fn new(key_bytes: usize) -> Self {
         let slot = key_bytes + VALUE;
         let of = |lines: usize| {
@@ -100,8 +99,8 @@ fn value_at(slot: usize) -> usize {
     HEADER + slot * VALUE
 }
 
-/// The tag of a hash, copied to every byte of a word. A tag has eight bits. 0 and 1 are replaced by 2, so that every
-/// tag differs from an empty slot's 0 in more than the lowest bit (see [`Header::agreeing`]).
+/// The tag of a hash, copied to every byte of a word. A tag has eight bits. The tags 0 and 1 are replaced by 2. So
+/// every tag differs from an empty slot's 0 in more than the lowest bit (see [`Header::agreeing`]).
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(crate) struct Tag(u64);
@@ -123,7 +122,7 @@ impl Tag {
     }
 }
 
-/// Returns the first slot of a result of [`Header::agreeing`].
+/// Returns the first slot in a result of [`Header::agreeing`].
 #[inline(always)]
 fn first_slot(agreeing: u64) -> usize {
     (agreeing.trailing_zeros() / 8) as usize
@@ -144,7 +143,7 @@ pub(crate) fn bytes_mut(lines: &mut [Line]) -> &mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), size_of_val(lines)) }
 }
 
-/// Moves an entry to another slot. The old and the new slot are each given as the indices of bucket and slot.
+/// Moves an entry to another slot. A slot is given as the index of its bucket, and its index in the bucket.
 pub(crate) fn move_slot(
     shape: &Shape,
     lines: &mut [Line],
@@ -301,9 +300,9 @@ fn fetch(line: *const u8) {
 pub(crate) struct Header(u64);
 
 impl Header {
-    /// Returns the slots whose tags match, as the upper bits of their bytes. Only the first slot is exact. The tag of a
-    /// later slot may differ in its lowest bit, because the subtraction borrows from it. If `tag` is the tag of a key,
-    /// no returned slot is empty.
+    /// Returns the slots whose tags match, as the highest bits of their bytes. Only the first returned slot is certain.
+    /// The subtraction may borrow from later slots, so a later slot whose tag differs in the lowest bit is returned
+    /// too. An empty slot is never returned for the tag of a key.
     #[inline(always)]
     pub(crate) fn agreeing(self, shape: &Shape, tag: Tag) -> u64 {
         let differ = self.0 ^ tag.0;
@@ -317,7 +316,7 @@ impl Header {
         (agreeing != 0).then(|| first_slot(agreeing))
     }
 
-    /// Returns whether some keys may be stored in their second bucket although this is their first bucket.
+    /// Returns whether some keys whose first bucket this is may be stored in their second bucket.
     #[inline(always)]
     pub(crate) fn overflowed(self) -> bool {
         self.0 >> (8 * COUNT) != 0
@@ -344,7 +343,7 @@ impl<'a> Bucket<'a> {
         Header(u64::from_le_bytes(*header))
     }
 
-    /// Returns whether some keys may be stored in their second bucket although this is their first bucket.
+    /// Returns whether some keys whose first bucket this is may be stored in their second bucket.
     #[inline]
     pub(crate) fn overflowed(&self) -> bool {
         self.header().overflowed()
@@ -466,7 +465,7 @@ mod tests {
         assert_eq!([0x89, 0x85, 0x84].map(first), [Some(0), Some(1), Some(2)]);
         assert_eq!([0x88, 0, 9, 0xff].map(first), [None; 4]);
         assert_eq!(header.first(&shape, Tag::NONE), Some(3));
-        // After a matching tag, tags that differ in one bit may seem to match. Empty slots never seem to match.
+        // After a match, a later tag that differs in one bit may be reported too. An empty slot is never reported.
         for tag in 0..=255u8 {
             let of = Tag::of(u64::from(tag) << Tag::FROM);
             let header = Header(u64::from_le_bytes([

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Growth of a table: adds new keys, and makes room if a segment is full.
 //!
-//! A segment's position is the number that is formed by the first `depth` segment bits of its hashes. The first bit is
-//! the lowest. When a segment is split, one part keeps the position. The other part gets this position plus 2^depth. So
-//! positions of existing segments do not change, and no two segments have the same position.
+//! Some bits of a hash are segment bits. All hashes of a segment agree in the first `depth` segment bits. These bits,
+//! the first one lowest, form a number: the segment's position. When a segment is split, one part keeps the position.
+//! The other part gets this position plus 2^depth. So positions of existing segments do not change, and no two segments
+//! have the same position.
 
 use crate::bucket;
 use crate::hash::HashKey;
@@ -11,7 +12,7 @@ use crate::key::hash_of;
 use crate::segment::Segment;
 use crate::{Exact, SEGMENT_BYTES};
 
-/// Maximum size in bytes of a single segment. When a single segment of this size is full, it is split into eight
+/// Maximum size in bytes of a segment that is alone in its table. When it is full at this size, it is split into eight
 /// segments, once.
 const ONLY_BYTES: usize = 256 << 10;
 
@@ -35,8 +36,8 @@ impl<H: HashKey> Exact<H> {
                     return;
                 }
             }
-            // If a segment has no bucket for the key although fewer than half of its slots are used, its hashes are
-            // equal in too many bits. Splitting the segment would not separate such hashes.
+            // The segment has no room for the key although fewer than half of its slots are used. So its hashes are
+            // equal in too many bits, and a split would not separate them.
             let alike = keys * 2 < capacity && buckets > 4;
             let only = self.segments.len() == 1;
             if alike || !only && !self.may_split(index) {
@@ -57,8 +58,8 @@ impl<H: HashKey> Exact<H> {
         self.segments[index].depth < self.depth || !sparse
     }
 
-    /// Returns how many of `capacity` slots may be in use. With more slots in use, finding an empty slot takes many
-    /// steps.
+    /// Returns how many of `capacity` slots may be in use. If more were in use, the search for an empty slot would take
+    /// many steps.
     fn fill(&self, capacity: usize) -> usize {
         match self.shape.slots {
             bucket::MAX_SLOTS => capacity * 95 / 100,
@@ -109,7 +110,7 @@ impl<H: HashKey> Exact<H> {
         }
     }
 
-    /// Writes a segment to all directory positions whose lowest `depth` bits equal those of `first`.
+    /// Writes a segment to all directory positions whose lowest `depth` bits equal those of position `first`.
     fn direct(&mut self, index: usize, depth: u32, first: usize) {
         let view = self.segments[index].view();
         for position in (first..self.directory.len()).step_by(1 << depth) {

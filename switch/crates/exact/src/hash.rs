@@ -2,18 +2,18 @@
 //! The keyed hash function, for keys of one size.
 //!
 //! The hash is the NH of UMAC (Black, Halevi, Krawczyk, Krovetz, Rogaway, 1999) over 64-bit words. It adds a secret to
-//! each word, multiplies pairs of words to 128 bits, and sums the products. If an attacker does not know the secrets,
-//! two different keys of one size have equal sums with probability 2^-64. The halves of the sum are combined by
-//! exclusive or. For a key of up to sixteen bytes, the dependency chain is one addition, one multiplication and one
-//! exclusive or. The products of longer keys are independent of each other.
+//! each word, multiplies pairs of words to 128 bits, and sums the products. For an attacker who does not know the
+//! secrets, two different keys of one size have equal sums with probability 2^-64. The halves of the sum are combined
+//! by exclusive or. A key of up to sixteen bytes takes one addition, one multiplication and one exclusive or, one after
+//! the other. The products of longer keys are independent of each other.
 //!
-//! Consecutive keys have sums in arithmetic progression. With unfavourable secrets, the bits at one position of the
-//! hash repeat periodically. So code that uses only a few bits combines bits from two positions (`segment.rs`). Secrets
-//! that are unfavourable for one of these positions are favourable for the other.
+//! The sums of consecutive keys form an arithmetic progression. With unfavourable secrets, the bits at one position of
+//! their hashes repeat with a short period. So code that uses only a few bits combines bits from two positions
+//! (`segment.rs`). Secrets that are unfavourable for one of these positions are favourable for the other.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Maximum number of words of a key that is hashed as words. Such a key is held in registers.
+/// Maximum number of words of a key that is hashed as words, in registers.
 pub(crate) const WORDS: usize = 8;
 
 /// Hash function for keys of one size.
@@ -22,12 +22,12 @@ pub trait HashKey {
     fn hash_words<const W: usize>(&self, words: &[u64; W]) -> u64;
 
     /// Returns the hash of a key of more than 64 bytes. Shorter keys are hashed as words of eight bytes. The last word
-    /// holds the last eight bytes. So it overlaps the previous word, unless the size is a multiple of 8. A key of up to
-    /// eight bytes is one word.
+    /// is the last eight bytes of the key. So it overlaps the previous word, unless the size is a multiple of 8. A key
+    /// of up to eight bytes is one word.
     fn hash(&self, key: &[u8]) -> u64;
 
-    /// Returns the [`KeyHasher`] that computes the same hashes, if there is one. SIMD kernels implement only the hash
-    /// function of [`KeyHasher`].
+    /// Returns the [`KeyHasher`] that computes the same hashes, if there is one. Only such a hash function can use the
+    /// SIMD kernels.
     fn known(&self) -> Option<&KeyHasher> {
         None
     }
@@ -64,8 +64,8 @@ impl KeyHasher {
 
     fn from_secrets(key_bytes: usize, secret: impl Fn(u64) -> u64) -> Self {
         let words = key_bytes.div_ceil(8).next_multiple_of(2);
-        // The second secret of a pair is odd. If a key has no second word, the first word is multiplied by this odd
-        // number, which loses no bits.
+        // The second secret of each pair is odd. A key may lack the second word of a pair. Then the first word is
+        // multiplied by the odd secret alone, which loses no bits.
         let secret = |index: usize| secret(index as u64) | (index % 2) as u64;
         Self {
             first: std::array::from_fn(secret),
@@ -152,8 +152,8 @@ mod tests {
         }
     }
 
-    /// Checks that keys that contain a counter are spread evenly, for counters at every position in the key. Keys may
-    /// be spread more evenly than by chance, which does no harm.
+    /// Checks that keys that contain a counter are spread evenly, for counters at every position in the key. Keys that
+    /// are spread more evenly than by chance also pass.
     #[test]
     fn counted_keys_spread_evenly_over_segments_and_buckets() {
         let mut chi_squares = Vec::new();

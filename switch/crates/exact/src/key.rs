@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Keys in the form that lookups read. A key of up to 64 bytes is held as words in registers, a longer key as bytes in
-//! memory. The code of a lookup is instantiated for each number of words. So hashing and comparing need neither loops
+//! memory. The code of a lookup is instantiated for each number of words, so hashing and comparing need neither loops
 //! nor calls.
 
 use crate::hash::HashKey;
@@ -14,7 +14,7 @@ pub(crate) trait Key: Copy {
     fn is(&self, bytes: &[u8]) -> bool;
 }
 
-/// A key of `W` words. It has 8 (W - 1) + 1 to 8 W bytes; a key of one word has 0 to 8 bytes.
+/// A key of `W` words. It has more than 8 (W - 1) bytes and at most 8 W bytes. A key of one word may also be empty.
 #[derive(Clone, Copy)]
 pub(crate) struct Words<const W: usize>([u64; W]);
 
@@ -99,7 +99,7 @@ fn short(key: &[u8]) -> u64 {
         .fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
-/// Returns the single word of a key of at most eight bytes. The bytes are the lowest of `padded`; the others are zero.
+/// Returns the single word of a key of at most eight bytes, given these bytes padded with zeros.
 #[inline(always)]
 fn padded_short(padded: u64, size: usize) -> u64 {
     match size {
@@ -110,7 +110,7 @@ fn padded_short(padded: u64, size: usize) -> u64 {
     }
 }
 
-/// Evaluates `$body`. In it, `$new` is the constructor of the [`Key`] type for keys of `$key_bytes` bytes.
+/// Evaluates `$body`, in which `$new` is the constructor of the [`Key`] type for keys of `$key_bytes` bytes.
 macro_rules! with_words {
     ($key_bytes:expr, $new:ident => $body:expr) => {{
         use $crate::key::{Long, Words};

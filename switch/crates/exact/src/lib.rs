@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Exact match: a map from byte strings of one size to `u32`.
 //!
-//! The map is designed for tables of millions of entries that are looked up far more often than they change. The costs
-//! that matter are the number of cache lines per lookup and the longest time of an insertion:
+//! The map is designed for tables of millions of entries that are looked up far more often than they change. The two
+//! costs that matter most are the number of cache lines per lookup and the longest time of an insertion:
 //!
 //! * **One memory access.** Tags, values and keys of a bucket are contiguous in whole cache lines, with tags and values
-//!   in the first line. So one memory access yields the value. The key nearly always matches. So a processor that
-//!   predicts the match continues with the value while the key is compared. [`lookup_batch`](Exact::lookup_batch)
-//!   overlaps the accesses of many lookups. Callers that have other work meanwhile can [`prefetch`](Exact::prefetch) a
-//!   key's bucket. A key is in one of two buckets, nearly always in the first. Each bucket counts the keys whose first
-//!   bucket it is but that are stored in their second bucket. If there are none, a lookup of an absent key also costs
-//!   one access.
+//!   in the first line. So one memory access yields the value. If a tag matches, the key nearly always matches too. So
+//!   a processor that predicts the match continues with the value while the key is compared.
+//!   [`lookup_batch`](Exact::lookup_batch) overlaps the accesses of many lookups. Callers that have other work
+//!   meanwhile can [`prefetch`](Exact::prefetch) a key's bucket. A key is in one of two buckets, nearly always in the
+//!   first. Each bucket counts its displaced keys: keys whose first bucket it is, but which are stored in their second
+//!   bucket. If a bucket has none, a lookup of an absent key also costs one access.
 //! * **No pause.** The table consists of segments of at most [`SEGMENT_BYTES`]. A directory, indexed by some bits of
 //!   the hash, finds the segment (extendible hashing: Fagin, Nievergelt, Pippenger and Strong, 1979). A small table is
 //!   a single segment, which needs no directory. It doubles until it has four times [`SEGMENT_BYTES`], and is then
@@ -67,9 +67,9 @@ const CACHED_SEGMENTS: usize = 128;
 pub struct Exact<H = KeyHasher> {
     shape: Shape,
     hasher: H,
-    /// References to the segments, for lookups. The position of a hash's segment is the number that is formed by the
-    /// first `depth` segment bits of the hash. Invariant: the directory is up to date whenever the table is not
-    /// borrowed exclusively.
+    /// References to the segments, for lookups. The first `depth` segment bits of a hash form a number, which is the
+    /// index of its segment here. Invariant: the directory is up to date whenever the table is not borrowed
+    /// exclusively.
     directory: Vec<View>,
     /// Index in `segments` of the segment at each position of the directory.
     owners: Vec<u32>,
@@ -153,8 +153,8 @@ impl<H: HashKey> Exact<H> {
         hash.rotate_right(FIRST_SEGMENT_BIT) as usize & self.last
     }
 
-    /// Returns the segment of a hash. If the processor predicts depth 0, it knows the segment before the hash is
-    /// computed.
+    /// Returns the segment of a hash. In a table with one segment, a processor that predicts the branch knows the
+    /// segment before it has computed the hash.
     #[inline(always)]
     fn view(&self, hash: u64) -> View {
         if self.depth == 0 {
@@ -194,7 +194,8 @@ impl<H: HashKey> Exact<H> {
         })
     }
 
-    /// Like [`get`](Self::get), with fewer instructions, for a table that is in the caches.
+    /// Like [`get`](Self::get), but with fewer instructions because it prefetches nothing. For a table that is in the
+    /// caches.
     #[inline(always)]
     pub fn get_cached(&self, key: &[u8]) -> Option<u32> {
         if key.len() != self.shape.key_bytes {
@@ -206,10 +207,10 @@ impl<H: HashKey> Exact<H> {
         })
     }
 
-    /// Like [`get_cached`](Self::get_cached), for a key that was just stored as `W` whole words. The last word is
-    /// padded with zeros. The last eight bytes of a key usually lie in two words. The processor cannot forward two stores
-    /// to one load, so this lookup loads only the words that were stored. Returns `None` if keys take another number of
-    /// words.
+    /// Like [`get_cached`](Self::get_cached), for a key that was just stored as `W` whole words, the last one padded
+    /// with zeros. The last eight bytes of a key usually lie in two of these words. The processor cannot forward two
+    /// stores to one load, so this lookup loads the words as they were stored. Returns `None` if keys take another
+    /// number of words.
     #[inline(always)]
     pub fn get_stored<const W: usize>(&self, words: &[[u8; 8]; W]) -> Option<u32> {
         let (bytes, key) = self.stored(words)?;
@@ -251,7 +252,7 @@ impl<H: HashKey> Exact<H> {
     }
 
     /// Returns the value of a key, and yields while cache lines are fetched. Calls `ask` with the address of each line
-    /// to prefetch, and then `pause`, which should return when the lines have arrived.
+    /// to prefetch. Then calls `pause`, which should return when the lines have arrived.
     #[inline(always)]
     pub fn get_waiting(
         &self,
@@ -268,7 +269,8 @@ impl<H: HashKey> Exact<H> {
         })
     }
 
-    /// Like [`get_waiting`](Self::get_waiting), for a key as in [`get_stored`](Self::get_stored).
+    /// Like [`get_waiting`](Self::get_waiting), for a key that was stored as described for
+    /// [`get_stored`](Self::get_stored).
     #[inline(always)]
     pub fn get_stored_waiting<const W: usize>(
         &self,
@@ -339,8 +341,8 @@ impl<H: HashKey> Exact<H> {
         }
     }
 
-    /// Returns the value of a key that is not in its first bucket, if the bucket has overflowed. Computes the key's
-    /// words again, so that the common path does not have to keep them in registers.
+    /// Returns the value of a key that is not in its first bucket, after this bucket has overflowed. Computes the key's
+    /// words again. So the common path need not keep them in registers.
     #[inline(never)]
     fn find_second(&self, hash: u64, bytes: &[u8]) -> Option<u32> {
         match with_words!(bytes.len(), new => self.in_second(hash, new(bytes))) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Memory of segments. While a table has few segments, each has its own allocation. Segments that are created or split
-//! later are in one range of address space, in huge pages. Without huge pages, a lookup among millions of keys would
-//! spend most of its time on TLB misses.
+//! Memory of segments. While a table has few segments, each segment has its own allocation. Later, new segments and
+//! both parts of a split segment are in one range of address space, in huge pages. Without huge pages, a lookup among
+//! millions of keys would spend most of its time on TLB misses.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -11,8 +11,8 @@ use sluice_pages::{HUGE, Reserved};
 use crate::SEGMENT_BYTES;
 use crate::bucket::{LINE, Line};
 
-/// A table with at least this number of segments uses the address range. With fewer segments, most of a huge page would
-/// be unused.
+/// Minimum number of segments for which the address range is used. With fewer segments, most of a huge page would be
+/// unused.
 const RANGE_SEGMENTS: usize = 16;
 
 /// Number of segments for which address space is reserved. Segments at higher positions have their own allocations.
@@ -60,7 +60,7 @@ impl SegmentMemory {
             self.reserved = Reserved::new(RESERVED_SEGMENTS * SEGMENT_BYTES).ok();
         }
         let reserved = self.reserved.as_ref()?;
-        // Positions below the next power of two are requested in any order, so memory is provided for all of them.
+        // Splits request the positions below the next power of two in any order, so all of them get memory.
         let segments = (position + 1).next_power_of_two();
         let bytes = (segments * SEGMENT_BYTES).next_multiple_of(HUGE);
         reserved.grow(bytes, true).ok()?;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A segment is a cuckoo hash table of bounded size (Pagh and Rodler, 2004; buckets of several slots: Dietzfelbinger
-//! and Weidling, 2007). A key is in one of two buckets. It is in the first bucket if that bucket had room when the key
-//! was added. If both buckets are full, keys in them move to their own second choice to make room.
+//! and Weidling, 2007). Each key has two buckets, and is in the first one if there was room when the key was added. If
+//! both buckets are full, other keys move from them to their own second buckets to make room.
 //!
-//! A sorted map, the stash, holds keys that fit into no bucket. The stash is empty unless hashes are badly distributed,
-//! for example if thousands of keys have the same hash.
+//! A sorted map, the stash, holds keys for which no room can be made. The stash is empty unless hashes are badly
+//! distributed, for example if thousands of keys have the same hash.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -37,8 +37,8 @@ struct Location {
     tag: Tag,
 }
 
-/// A bucket that the search for an empty slot visits. `from` is the earlier step and the slot from which the bucket was
-/// reached.
+/// A step of the search for an empty slot. It visits `bucket`. `from` is the earlier step, and the slot there whose key
+/// may move to this bucket.
 struct Step {
     bucket: usize,
     from: Option<(usize, usize)>,
@@ -90,7 +90,7 @@ impl Segment {
     }
 
     /// Empties the segment and sets its depth. Returns the former contents. If `new` is given, the segment uses these
-    /// lines from now on. They must be empty, and as many as the segment's present lines.
+    /// lines from now on. The new lines must be empty, and as many as the old ones.
     pub(crate) fn emptied(&mut self, depth: u32, new: Option<Lines>) -> Self {
         let lines = match new {
             Some(new) => std::mem::replace(&mut self.lines, new),
@@ -242,8 +242,8 @@ impl Segment {
         None
     }
 
-    /// Moves keys along the path to an empty slot. Returns the slot that becomes empty. This slot is in one of the two
-    /// buckets with which the search began.
+    /// Moves keys along the path to an empty slot, so that a slot becomes empty in one of the two buckets where the
+    /// search began. Returns this slot.
     fn move_along(
         &mut self,
         shape: &Shape,
@@ -305,7 +305,7 @@ impl Segment {
     }
 }
 
-/// Returns whether the path to a step contains a bucket. A path must not contain a bucket twice.
+/// Returns whether a bucket lies on the path to a step. A path must not contain a bucket twice.
 fn passes(steps: &[Step], mut at: usize, bucket: usize) -> bool {
     loop {
         if steps[at].bucket == bucket {
@@ -351,9 +351,9 @@ impl View {
 /// Maps a hash to the byte offsets of its first and second bucket in a segment. The segment's number of buckets is a
 /// power of two. The offsets differ if there is more than one bucket.
 ///
-/// An offset combines bits from both halves of the hash ([`hash`](crate::hash) gives the reason). The second bucket
-/// uses bits that are [`APART`] positions higher than those of the first bucket. Other bits select the segment: first
-/// those from [`FIRST_SEGMENT_BIT`] on, then the lowest bits.
+/// An offset combines bits from both halves of the hash, for the reason that [`hash`](crate::hash) gives. The second
+/// bucket uses bits that are [`APART`] positions higher than those of the first bucket. The segment bits are other
+/// bits: first those from [`FIRST_SEGMENT_BIT`] on, then the lowest bits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BucketOffsets {
     /// Mask of the bits that may be set in offsets of buckets.
@@ -368,7 +368,7 @@ pub(crate) const HALF: u32 = 32;
 /// Position of the first segment bit in a hash.
 pub(crate) const FIRST_SEGMENT_BIT: u32 = 48;
 
-/// Distance, in bits, from the hash bits that select the first bucket to the hash bits that select the second bucket.
+/// Distance, in bits, between the hash bits that select the first bucket and those that select the second bucket.
 const APART: u32 = 14;
 
 impl BucketOffsets {

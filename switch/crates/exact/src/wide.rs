@@ -14,8 +14,8 @@ const EIGHT: usize = 8;
 /// SIMD kernel for keys of one size. Invariant: a value exists only if the processor has the instructions.
 #[derive(Clone, Debug)]
 pub(crate) struct Wide {
-    /// Byte permutations. They extract the first and the last word of each of eight consecutive keys from two loads of
-    /// four keys.
+    /// Byte permutations. From two loads of four keys each, they extract the first word and the last word of all eight
+    /// keys.
     words: [[u8; 64]; 2],
     key_bytes: usize,
 }

@@ -120,8 +120,8 @@ proptest! {
     }
 }
 
-/// Checks that no key is lost when segments are split. With long keys a segment holds few keys, so it is split early
-/// and often.
+/// Checks that no key is lost when segments are split. A segment has room for few long keys, so it is split early and
+/// often.
 #[test]
 fn splitting_segments_loses_nothing() {
     for mask in [u64::MAX, 0xfff0_0000_ffff_ffff, 0xf000_0000_0000_00ff] {
@@ -151,15 +151,15 @@ fn a_table_is_never_less_than_about_half_filled_while_it_grows() {
     for number in 0..400_000u32 {
         assert_eq!(table.insert(&key(number.into(), key_bytes), number), None);
         if number >= 10_000 && number % 10_000 == 0 {
-            // Subtracts one huge page, because one may be used only partly.
+            // Leaves out one huge page, because it may be used only in part.
             let bytes = table.memory_bytes().saturating_sub(2 << 20) as f64 / f64::from(number);
             assert!(bytes < 52.0, "{bytes} bytes a key at {number}");
         }
     }
 }
 
-/// Checks that 100,000 keys take little more memory than one huge page. For this, segments with their own allocation
-/// must move to the table's address range when they are split.
+/// Checks that 100,000 keys take little more memory than one huge page. For this, a segment with its own allocation
+/// must move to the table's address range when it is split.
 #[test]
 #[cfg_attr(miri, ignore = "takes too long")]
 fn a_hundred_thousand_keys_take_one_block() {

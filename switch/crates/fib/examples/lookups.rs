@@ -57,7 +57,8 @@ fn read(path: &str) -> std::io::Result<Vec<Prefix<u32>>> {
     Ok(prefixes.collect())
 }
 
-/// Number of lookups that are timed together. It is small, so that another process seldom interrupts them.
+/// Number of lookups in a slice, which is timed as a whole. It is small, so that another process seldom interrupts a
+/// slice.
 const SLICE: usize = 2048;
 
 /// Returns the number of lookups per second in the median slice.

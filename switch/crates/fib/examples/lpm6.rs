@@ -34,8 +34,8 @@ const MIX: [(u32, u64); 16] = [
     (64, 2),
 ];
 
-/// `PIECE` is the number of addresses in a piece, and `BATCH` the number of addresses in a call. `ROUNDS` is the number
-/// of rounds over all addresses.
+/// `PIECE` is the number of addresses that are timed together, `BATCH` the number of addresses that one call looks up,
+/// and `ROUNDS` the number of rounds over all addresses.
 const PIECE: usize = 1 << 14;
 const BATCH: usize = 256;
 const ROUNDS: usize = 20;
@@ -107,8 +107,8 @@ fn made_up(random: &mut Random, count: usize) -> Vec<Prefix<u128>> {
     prefixes
 }
 
-/// Returns the time that `work` takes for all addresses. It is the sum of the best times of the pieces, so other load
-/// on the machine has little effect.
+/// Returns the time that `work` takes for all addresses. Times each piece of the addresses several times, and adds up
+/// the best time of each piece. So other load on the machine has little effect.
 fn best(addresses: &[u128], mut work: impl FnMut(&[u128])) -> f64 {
     let mut bests = vec![f64::INFINITY; addresses.len().div_ceil(PIECE)];
     for _ in 0..ROUNDS {

@@ -12,7 +12,7 @@ pub trait Address: Copy + Eq + Ord + Debug + Default + Send + Sync + 'static {
     fn bits(self, start: u32, count: u32) -> u32;
 
     /// Returns the address that has `bits` as its `count` bits (1 to 32) from bit `start` on, and 0 in all other bits.
-    /// This is the inverse of [`bits`](Self::bits). Drops bits beyond the address.
+    /// This is the inverse of [`bits`](Self::bits). Ignores bits beyond the end of the address.
     #[must_use]
     fn of_bits(bits: u32, start: u32, count: u32) -> Self;
 
@@ -24,7 +24,8 @@ pub trait Address: Copy + Eq + Ord + Debug + Default + Send + Sync + 'static {
     #[must_use]
     fn truncate(self, length: u32) -> Self;
 
-    /// Returns the address with its first `length` bits kept and all other bits set: the last address of a prefix.
+    /// Returns the address with its first `length` bits kept and all other bits set. This is the last address of a
+    /// prefix.
     #[must_use]
     fn fill(self, length: u32) -> Self;
 
@@ -35,10 +36,10 @@ pub trait Address: Copy + Eq + Ord + Debug + Default + Send + Sync + 'static {
     /// Returns the next address, if there is one.
     fn successor(self) -> Option<Self>;
 
-    /// Returns the first 64 bits, zero-padded on the right.
+    /// Returns the first 64 bits, padded with zero bits at the end.
     fn upper(self) -> u64;
 
-    /// Returns the bits after the first 64, zero-padded on the right.
+    /// Returns the bits after the first 64, padded with zero bits at the end.
     fn lower(self) -> u64;
 }
 

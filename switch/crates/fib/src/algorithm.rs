@@ -42,9 +42,9 @@ impl std::fmt::Display for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// The structure must be rebuilt, because it could not be updated in place, or because an update would cost more than a
-/// rebuild. Until the rebuild, a lookup of an address under the changed prefix returns the answer from before or from
-/// after the change.
+/// Error: the structure must be rebuilt, because it could not be updated in place, or because an update would cost more
+/// than a rebuild. Until the rebuild, a lookup of an address under the changed prefix may still return the answer from
+/// before the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NeedsRebuild;
 
@@ -69,7 +69,7 @@ pub trait Algorithm<A: Address>: std::fmt::Debug + Send + Sync {
     }
 
     /// Returns the cache lines that a lookup of this address reads and that are probably not in a cache near the core.
-    /// Returns only lines whose addresses are known without waiting for other lines.
+    /// Leaves out lines whose addresses are known only after other lines have been loaded.
     fn lines(&self, address: A) -> Lines {
         let _ = address;
         Lines::NONE
@@ -81,16 +81,16 @@ pub trait Algorithm<A: Address>: std::fmt::Debug + Send + Sync {
     /// Panics if the slices have different lengths.
     fn lookup_batch(&self, addresses: &[A], values: &mut [u32]);
 
-    /// Updates the answers of all addresses under `prefix` to the current state of `rib`, after a route to `prefix` was
-    /// added, removed or given another value. Calls are idempotent and may come in any order. After a call for each
-    /// changed prefix, the structure gives the same answers as one that is built from `rib`.
+    /// Updates the answers of all addresses under `prefix` to the current state of `rib`. Must be called after a route
+    /// to `prefix` was added, removed or given another value. Calls are idempotent and may come in any order. After a
+    /// call for each changed prefix, the structure gives the same answers as one that is built from `rib`.
     ///
     /// # Errors
     /// Fails if the structure needs to be rebuilt.
     fn refresh(&mut self, prefix: Prefix<A>, rib: &Rib<A>) -> Result<(), NeedsRebuild>;
 
-    /// Like [`refresh`](Self::refresh) for a change's prefix. Uses the details of the change to be faster, where
-    /// possible.
+    /// Like [`refresh`](Self::refresh) for the prefix of a change. Implementations may use the change's details to be
+    /// faster.
     ///
     /// # Errors
     /// Fails if the structure needs to be rebuilt.

@@ -4,7 +4,8 @@
 
 use sluice_pages::PageVec;
 
-/// Size classes. The class for a length is at most a third larger than this length.
+/// Size classes. An array of some length takes the smallest class that is large enough, which is at most a third
+/// larger.
 const SIZES: [usize; 16] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256];
 
 /// An arena with at least this number of items grows by an eighth. A smaller arena doubles.
@@ -58,7 +59,7 @@ impl<T: Copy + Default> ArrayPool<T> {
     /// Grows the arena to `len` items.
     fn grow(&mut self, len: usize) {
         if len > self.items.capacity() {
-            // For a large arena, frequent moves are better than much unused capacity.
+            // A large arena moves often rather than keep much unused capacity.
             let more = if len < LARGE { len } else { len / 8 };
             self.items.reserve(len + more);
         }

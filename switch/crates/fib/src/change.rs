@@ -4,8 +4,8 @@
 use crate::{Address, NONE, Prefix};
 
 /// A change of the route to a prefix, or of several routes to prefixes inside that prefix. For a single route, the code
-/// that changes the RIB also determines the new answer of the prefix' addresses. So no follower has to search the RIB
-/// for the answer.
+/// that changes the RIB also finds the new answer of the prefix's addresses, and stores it here. So the followers need
+/// not search the RIB for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Change<A> {
     address: A,
@@ -57,8 +57,8 @@ pub(crate) fn outermost<A: Address>(changes: &mut Vec<Change<A>>) {
     let mut outer = 0;
     for index in 1..changes.len() {
         if changes[outer].prefix().covers(changes[index].prefix()) {
-            // The answer of the outer change may have been determined before the inner change was made, so it must be
-            // looked up again.
+            // The answer of the outer change may be older than the inner change, so the followers must look it up
+            // again.
             changes[outer].is_uniform = false;
         } else {
             outer += 1;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A lookup structure that follows a separate RIB. It holds the current algorithm, and decides when to replace it.
 //!
-//! Several followers of one RIB give the same answers when each has received the same changes. So two versions of a
+//! Several followers of one RIB give the same answers when all have received the same changes. So two replicas of a
 //! table need only one RIB.
 //!
-//! Invariant: a follower always has a structure that gives the answers of the RIB as of the last update. If an
-//! algorithm cannot follow a change, its structure is rebuilt. It is rebuilt immediately if the last build was long
-//! enough ago. Otherwise a copy of the RIB answers for a delay, which is ten times the duration of the last build, at
-//! most [`LONGEST_DELAY`]. So the follower spends at most about a tenth of the time on builds, even if routes change
-//! very fast.
+//! Invariant: a follower always has a structure that gives the answers of the RIB as of the last update.
+//!
+//! If an algorithm cannot follow a change, its structure is rebuilt. The rebuild is immediate if enough time has passed
+//! since the last build. The required time is ten times the duration of that build, at most [`LONGEST_DELAY`]. Until
+//! then a copy of the RIB answers. So the follower spends at most about a tenth of the time on builds, even if routes
+//! change very fast.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -147,7 +148,7 @@ impl<A: Family> Follower<A> {
             built_at: None,
         };
         follower.build(rib);
-        // The first change does not have to wait for the delay after a build.
+        // This build holds the initial routes. The first change need not wait for the delay after it.
         follower.built_at = None;
         follower
     }
@@ -181,8 +182,8 @@ impl<A: Family> Follower<A> {
 
     /// Updates the structure from the RIB, and runs a build that is due. `changed` holds the changes since the last
     /// call, reduced by [`TrackedRib::reduce`](crate::TrackedRib::reduce). `now` is called only if needed. While
-    /// [`is_pending`](Self::is_pending) returns true, this function must be called at least every [`LONGEST_DELAY`],
-    /// even without changes.
+    /// [`is_pending`](Self::is_pending) returns true, the caller must call this function at least once every
+    /// [`LONGEST_DELAY`], even without changes.
     pub fn follow(&mut self, changed: &[Change<A>], rib: &Rib<A>, now: impl FnOnce() -> Instant) {
         if changed.is_empty() {
             if self.due.is_some_and(|due| due <= now()) {
@@ -224,9 +225,9 @@ impl<A: Family> Follower<A> {
         self.due = Some(self.built_at.map_or(now, |built| now.max(built + rest)));
     }
 
-    /// Returns whether an algorithm may be kept for this number of routes. For hysteresis, the number may be up to
-    /// twice the limit of this algorithm. It may be as low as half the limit of each algorithm that comes earlier in
-    /// the list.
+    /// Returns whether an algorithm may be kept for this number of routes. To avoid frequent switches, the number may
+    /// exceed the algorithm's limit by a factor of two. It may also be as low as half the limit of an algorithm that
+    /// comes earlier in the list.
     fn suits(&self, kind: &NamedAlgorithm<A>, routes: usize) -> bool {
         let before = A::ALGORITHMS
             .iter()

@@ -33,16 +33,17 @@
 //! ```
 //!
 //! Addresses are `u32` (IPv4) or `u128` (IPv6 and every other width up to 128 bits, left-aligned). Values should be
-//! small and few, because adjacent equal answers are stored once, and small values need less memory
-//! ([`BitmapRank16`]). To map prefixes to large objects, callers should number the distinct objects.
+//! small and few. Small values need less memory ([`BitmapRank16`]). If there are few values, adjacent answers are often
+//! equal, and equal answers are stored once. To map prefixes to large objects, callers should number the distinct
+//! objects and use the numbers as values.
 //!
 //! A lookup takes `&self` and neither locks nor allocates. Any number of threads may look up concurrently. A change
 //! takes `&mut self`. The `tables` crate changes routes while packets flow: it has two followers of one RIB, and
 //! readers use one of them while the other is changed (left-right).
 //!
 //! Depends on `pages` for the memory of large structures. Invariant: every structure gives the answers of a linear
-//! search over its prefixes, for any order of updates (property-tested). `unsafe` is used only in the kernels of
-//! `bitmap_rank` and `bound_tree`, for prefetch, and to call functions that are compiled for processor extensions.
+//! search over its prefixes, for any order of updates. Property tests check this. `unsafe` is used only in the kernels
+//! of `bitmap_rank` and `bound_tree`, for prefetch, and to call functions that are compiled for processor extensions.
 
 mod address;
 mod algorithm;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cache lines to prefetch. This module never dereferences an address, so addresses may be invalid.
+//! Cache lines to prefetch. This module never dereferences their addresses, so the addresses may be
+//! invalid.
 
 /// Size of a cache line in bytes.
 const LINE: usize = 64;

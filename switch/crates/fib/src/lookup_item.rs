@@ -3,8 +3,8 @@
 
 use crate::NONE;
 
-/// An item, stored as an unsigned number. The highest bit distinguishes a reference from an answer. An answer is the
-/// value plus one. So 0 is "no route", and subtracting one from it yields [`NONE`].
+/// An item, stored as an unsigned number. The highest bit distinguishes a reference from an answer. An answer is stored
+/// as its value plus one. So the item 0 means "no route", and subtracting one yields [`NONE`].
 pub(crate) trait LookupItem:
     Copy + Eq + std::hash::Hash + std::fmt::Debug + Send + Sync + 'static
 {

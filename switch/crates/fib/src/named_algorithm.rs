@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The available algorithms. Each has a name, and the number of routes up to which it is selected.
+//! The available algorithms. Each has a name, and the maximum number of routes for which it is selected.
 
 use crate::algorithm::{Algorithm, BuildError};
 use crate::{Address, BitmapRank16, BitmapRank32, BoundTree16, BoundTree32, Ranges, Rib};
@@ -37,8 +37,8 @@ impl<A: Address> NamedAlgorithm<A> {
 
 /// Address types that have algorithms.
 pub trait Family: Address {
-    /// All algorithms for these addresses. Automatic selection takes the first algorithm whose `most_routes` suffices
-    /// and that can hold the routes.
+    /// All algorithms for these addresses. Automatic selection takes the first algorithm whose `most_routes` is not
+    /// exceeded and that can hold the routes.
     const ALGORITHMS: &'static [NamedAlgorithm<Self>];
 }
 

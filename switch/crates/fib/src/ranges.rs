@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sorted ranges of addresses with one answer each, for VRFs with a few routes. If there are up to 32 ranges, a lookup
-//! counts the ranges that begin at or before the address. More ranges are searched by bisection. If every range begins
-//! at a multiple of 2^64, only the upper halves of 128-bit addresses are compared. A batch compares sixteen addresses
-//! with one bound at a time. A single lookup compares one address with eight bounds at a time.
+//! Sorted ranges of addresses with one answer each, for VRFs with a few routes.
 //!
-//! With ten IPv4 routes, this structure does 129 million dependent lookups per second, and
+//! If there are up to 32 ranges, a lookup counts the ranges that begin at or before the address. A batch compares
+//! sixteen addresses with one bound at a time. A single lookup compares one address with eight bounds at a time. If
+//! every range begins at a multiple of 2^64, only the upper halves of 128-bit addresses are compared. More than 32
+//! ranges are searched by bisection.
+//!
+//! With ten IPv4 routes, this structure does 129 million lookups per second that depend on each other.
 //! [`BitmapRank`](crate::BitmapRank) does 92 million.
 
 use std::ops::AddAssign;
@@ -12,7 +14,7 @@ use std::ops::AddAssign;
 use crate::algorithm::{Algorithm, BuildError, NONE, NeedsRebuild};
 use crate::{Address, Prefix, Rib};
 
-/// Maximum number of ranges that are counted instead of searched.
+/// Maximum number of ranges in which a lookup counts. More ranges are searched by bisection.
 const COUNTED: usize = 32;
 
 /// Maximum number of routes for which each change rebuilds the ranges from the RIB.
@@ -29,10 +31,11 @@ const TOGETHER: usize = 8;
 pub struct Ranges<A> {
     /// First address of each range. The first range begins at the lowest address.
     starts: Vec<A>,
-    /// For each start except the first, the greatest upper half of the addresses before the start. Used if ranges are
-    /// counted. Padded to a multiple of [`TOGETHER`] with bounds that no address exceeds.
+    /// For each start except the first, the upper half of the last address before the start. Padded with bounds that no
+    /// address exceeds, to a multiple of [`TOGETHER`]. Empty if ranges are not counted.
     bounds: Vec<u64>,
-    /// Whether the lower half of some start is not 0. If so, `bounds` do not suffice. Used if ranges are counted.
+    /// Whether some start has a lower half other than 0. If so, `bounds` do not suffice. Used only if ranges are
+    /// counted.
     splits_upper_half: bool,
     /// Value of each range. Padded to [`COUNTED`] values if ranges are counted.
     values: Vec<u32>,
@@ -74,8 +77,8 @@ impl<A: Address> Ranges<A> {
         self.bounds.resize(whole, u64::MAX);
     }
 
-    /// Looks up a batch by counting, for each address, the starts at or before it. Counters are as wide as the compared
-    /// numbers, so that all vectors have the same number of lanes.
+    /// Looks up a batch by counting, for each address, the starts at or before it. Counters are as wide as the numbers
+    /// that are compared, so that all vectors have the same number of lanes.
     #[inline(always)]
     fn lookup_counting(&self, addresses: &[A], values: &mut [u32]) {
         let Some(known) = self.values.first_chunk::<COUNTED>() else {
@@ -137,7 +140,8 @@ mod x86 {
         unsafe { _mm512_loadu_si512(numbers.as_ptr().cast()) }
     }
 
-    /// Returns the value of an address whose upper half is `key`. Compares with a register full of bounds at a time.
+    /// Returns the value of an address whose upper half is `key`. Each compare covers as many bounds as a register
+    /// holds.
     #[target_feature(enable = "avx512f,popcnt")]
     pub(super) fn one_avx512<A: Address>(ranges: &Ranges<A>, key: u64) -> u32 {
         let key = _mm512_set1_epi64(key as i64);

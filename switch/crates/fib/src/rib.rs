@@ -6,10 +6,14 @@
 //! meaning for this module.
 //!
 //! A node covers the prefixes of one to six bits below a path. A bitmap marks the present prefixes in *preorder*: a
-//! prefix comes before the prefixes inside it, and after all prefixes to its left. This has three advantages. The order
-//! of bits is the order of iteration. The prefixes inside a prefix are adjacent. Of all prefixes that contain an
-//! address, the longest has the highest bit. Values and child nodes are arrays in pools. The index in an array is the
-//! number of set bits before an element's bit (Eatherton, Varghese, Dittia: "Tree bitmap", SIGCOMM CCR 2004).
+//! prefix comes before the prefixes inside it, and after all prefixes to its left. This order has three advantages:
+//!
+//! - Iteration visits prefixes in the order of bits.
+//! - The prefixes inside a prefix are adjacent.
+//! - Of all prefixes that contain an address, the longest has the highest bit.
+//!
+//! Values and child nodes are arrays in pools. An element's index in its array is the number of set bits before the
+//! element's bit (Eatherton, Varghese, Dittia: "Tree bitmap", SIGCOMM CCR 2004).
 
 mod ranges;
 
@@ -210,7 +214,7 @@ struct At(u32, u32);
 
 const ROOT: At = At(u32::MAX, 0);
 
-/// Returns the level of the node that holds a prefix of `length` (above 0), and the prefix' length in this node.
+/// Returns the level of the node that holds a prefix of `length` (above 0), and the prefix's length in this node.
 fn level_of(length: u32) -> (u32, u32) {
     let level = (length - 1) / STRIDE;
     (level, length - level * STRIDE)
@@ -275,7 +279,7 @@ impl<A: Address> Rib<A> {
             .then(|| At(node.children, node.child_index(path) as u32))
     }
 
-    /// Returns the node that covers a prefix (longer than 0), and the prefix' position in this node. The RIB may lack
+    /// Returns the node that covers a prefix (longer than 0), and the prefix's position in this node. The RIB may lack
     /// the prefix itself.
     fn find(&self, prefix: Prefix<A>) -> Option<(At, u32)> {
         let (level, length) = level_of(prefix.length());
@@ -436,7 +440,7 @@ impl<A: Address> Rib<A> {
         if bitmap >> position & 1 == 0 {
             return None;
         }
-        // A prefix has a higher position than the prefixes that contain it.
+        // Only lower positions are considered: a prefix comes after the prefixes that contain it.
         let around = bitmap & ANCESTORS[path as usize] & ((1 << position) - 1);
         if around != 0 {
             outer = Some((at, 127 - around.leading_zeros()));
@@ -493,7 +497,7 @@ impl<A: Address> Rib<A> {
     /// Returns the longest prefix that covers a prefix, and whether there are longer prefixes inside it.
     #[inline]
     fn around(&self, prefix: Prefix<A>) -> Around {
-        // Location of the best match so far. The match's value is read only at the end.
+        // Location of the best match so far. Its value is read only at the end.
         let mut best = None;
         let mut node = &self.root;
         let mut start = 0;

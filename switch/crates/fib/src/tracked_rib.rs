@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A RIB that records its changes for its followers.
 //!
-//! A change enters the RIB immediately. Lookups in a follower see it only after the follower has followed the recorded
+//! A change enters the RIB immediately. Lookups in a follower see it only after the follower has applied the recorded
 //! changes. So lookups see all changes of a batch or none. Order: callers change the routes, call
-//! [`reduce`](TrackedRib::reduce), let every follower follow [`changes`](TrackedRib::changes), and then call
+//! [`reduce`](TrackedRib::reduce), have every follower apply [`changes`](TrackedRib::changes), and then call
 //! [`forget`](TrackedRib::forget).
 
 use crate::change::{Change, outermost};
@@ -63,8 +63,8 @@ impl<A: Address> TrackedRib<A> {
         Some(old)
     }
 
-    /// Removes each change whose prefix is covered by the prefix of another change. So followers process no address
-    /// twice.
+    /// Removes each change whose prefix is covered by the prefix of another change. So followers process each address
+    /// only once.
     pub fn reduce(&mut self) {
         outermost(&mut self.changes);
     }

@@ -10,7 +10,7 @@ use crate::algorithm::{Algorithm, BuildError};
 use crate::named_algorithm::{Family, NamedAlgorithm};
 use crate::{Address, Prefix, Rib};
 
-/// Number of lookups that are timed together. It is small, so that other work seldom interrupts them.
+/// Number of lookups in a slice, which is timed as a whole. It is small, so that other work seldom interrupts a slice.
 const SLICE: usize = 1024;
 
 /// Number of slices that are timed. The result is their median.
@@ -39,7 +39,7 @@ pub struct Rates {
 }
 
 impl<A: Family> Rib<A> {
-    /// Builds every algorithm for these routes and measures it. For each algorithm, this takes the build time and a few
+    /// Builds every algorithm for these routes and measures it. Each algorithm takes its build time, and a few
     /// milliseconds for the lookups.
     pub fn try_algorithms(&self) -> Vec<Trial> {
         let addresses = self.addresses();
@@ -87,8 +87,8 @@ impl<A: Family> Rib<A> {
     }
 }
 
-/// Looks up addresses one after the other. Each lookup depends on the previous one, because one address bit comes from
-/// the previous answer.
+/// Looks up addresses one after the other. One bit of each address comes from the previous answer, so each lookup
+/// depends on the previous one.
 fn dependent<A: Address>(structure: &dyn Algorithm<A>, addresses: &[A]) -> u32 {
     let other = [A::default(), A::of_bits(1, 16, 8)];
     addresses.iter().fold(0, |last, address| {

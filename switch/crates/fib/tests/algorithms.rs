@@ -21,8 +21,8 @@ fn check<A: Address>(algorithm: &impl Algorithm<A>, naive: &Naive<A>, others: &[
     }
 }
 
-/// Compares an algorithm's answers with the reference while routes change. Builds the structure at first, and again
-/// whenever the algorithm requires this. Otherwise the structure follows the changes, `at_a_time` changes at a time.
+/// Compares an algorithm's answers with the reference while routes change. The structure follows `at_a_time` changes at
+/// a time. It is rebuilt whenever the algorithm requires this.
 fn follows<A: Address, T: Algorithm<A>>(steps: &[Step<A>], others: &[A], at_a_time: usize) {
     let (mut routes, mut naive) = (TrackedRib::new(), Naive::default());
     let (first, rest) = steps.split_at(steps.len() / 2);

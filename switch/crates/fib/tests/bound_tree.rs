@@ -28,8 +28,8 @@ fn apply(rib: &mut Rib<u128>, step: Step<u128>) -> Change<u128> {
     }
 }
 
-/// Generates addresses that are close together. They differ in few bits, at every position that matters to the
-/// structure.
+/// Generates addresses that are close together. They differ in few bits. There is such a bit at every position that
+/// matters to the structure.
 fn crowded() -> impl Strategy<Value = u128> + Clone {
     let bits = |at: u32| (0u128..16).prop_map(move |bits| bits << at);
     let parts = (bits(120), bits(108), bits(92), bits(78), bits(60), bits(14));
@@ -51,8 +51,8 @@ fn agrees(steps: &[Step<u128>], more: &[u128]) {
     }
 }
 
-/// Compares three trees. One follows the RIB change by change, one follows late and in another order, and one is built
-/// at the end. A tree is rebuilt whenever it requires this.
+/// Compares three trees. The first follows the RIB change by change. The second follows late and in another order. The
+/// third is built at the end. A tree is rebuilt whenever it requires this.
 fn follows<T: Algorithm<u128> + Clone>(steps: &[Step<u128>], more: &[u128]) {
     let (mut rib, mut naive) = (Rib::new(), Naive::default());
     let mut tree = T::build(&rib).expect("no route fits");
@@ -67,7 +67,7 @@ fn follows<T: Algorithm<u128> + Clone>(steps: &[Step<u128>], more: &[u128]) {
             tree = T::build(&rib).expect("the routes fit");
         }
     }
-    // Applies the same changes in another order, with the RIB as it is after all changes.
+    // Applies the same changes in another order. By now the RIB contains all of them.
     for Step::Insert(prefix, _) | Step::Remove(prefix) in steps.iter().rev() {
         if late.refresh(*prefix, &rib).is_err() {
             late = T::build(&rib).expect("the routes fit");
@@ -136,7 +136,7 @@ fn scrambled(count: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Returns routes that resemble those of providers: allocations with many more specific routes, some of them longer
+/// Returns routes that resemble those of providers: allocations, and inside each many more specific routes, some longer
 /// than /64.
 fn many(count: u64) -> Vec<Prefix<u128>> {
     let routes = scrambled(count).map(|word| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tests `Follower` with `TrackedRib`. A follower's answers must always match the routes as of its last update.
-//! Algorithms must be selected and pinned as documented, and builds must be delayed as documented.
+//! Algorithms must be selected, pinned and built with delay as documented.
 
 mod common;
 
@@ -107,8 +107,8 @@ proptest! {
     }
 }
 
-/// Checks two followers of one RIB, which receive the same changes one after the other, like the two replicas of a
-/// table. Each follower must answer according to the changes that it has received.
+/// Checks two followers of one RIB. They get the same changes one after the other, like the two replicas of a table.
+/// Each follower must answer according to the changes that it has received.
 fn followers_agree<A: Family>(steps: &[Step<A>], batch: usize) {
     let (mut routes, mut naive) = (TrackedRib::new(), Naive::default());
     let mut followers = [Follower::new(routes.rib()), Follower::new(routes.rib())];

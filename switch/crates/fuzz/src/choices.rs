@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Turns an input into a series of decisions. Any bytes are valid, and equal bytes give equal decisions.
 
-/// Decisions read from bytes. When no bytes are left, every further decision takes its first alternative.
+/// Decisions read from bytes. When no bytes are left, every further decision is for the first alternative.
 #[derive(Clone, Debug)]
 pub struct Choices<'a>(&'a [u8]);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs a target on one input after another, and stores the input of a crash.
 //!
-//! The target runs on the calling thread. A watchdog thread detects an input that never ends. Inputs are mutations of
-//! the seeds.
+//! Inputs are mutations of the seeds. The target runs on the calling thread. A watchdog thread detects an input that
+//! never ends.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::random::Random;
 use crate::target::{Tally, Target};
 use sluice_random::mix;
 
-/// Time limit of an input. A longer time counts as a hang of the switch.
+/// Time limit of an input. An input that takes longer counts as a hang of the switch.
 const TOO_LONG: Duration = Duration::from_secs(20);
 const REPORT: Duration = Duration::from_secs(10);
 
@@ -26,7 +26,7 @@ const REPORT: Duration = Duration::from_secs(10);
 pub enum Until {
     /// The run has lasted for this time.
     Elapsed(Duration),
-    /// The target has counted this number of its units.
+    /// The target has counted this number of its units, such as packets.
     Count(u64),
 }
 
@@ -182,7 +182,7 @@ fn how_to_replay(name: &str, path: &Path) -> String {
     format!("the input is {path}\nreplay it: sluice-fuzz replay {name} {path}")
 }
 
-/// Ends the process if an input never ends. A thread that does not return cannot be stopped in another way.
+/// Ends the process if an input never ends. There is no other way to stop a thread that does not return.
 struct Watchdog {
     name: &'static str,
     artifacts: PathBuf,

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Implements the target `engines`: sends the same frames through two engines, with equal tables.
 //!
-//! An input selects a program, then tables, then frames, until no bytes are left. Two stores are filled equally, one
+//! An input selects a program, then tables, then frames, until no bytes are left. Two stores get equal contents, one
 //! for each engine. Both engines get the same frames at the same times. Invariants:
 //!
 //! * After every frame, both engines have sent the same output: packets in order with their ports, digests and log
 //!   lines.
 //! * After every frame, the counters of both engines are equal.
-//! * After the last frame, all state that frames change is equal ([`residue`]).
+//! * After the last frame, all state that frames can change is equal ([`residue`]).
 //!
-//! The interpreter is the reference for the native engine. The interpreter is also the reference for two more engines:
-//! the interpreter with tracing, and the native engine with several packets at a time. For the last of these engines,
-//! the outputs are compared after each batch, not after each frame.
+//! The interpreter is the reference. Three engines are compared with it: the native engine, the interpreter with
+//! tracing, and the native engine that processes several packets at a time. For the last one, outputs are compared
+//! after each batch, not after each frame.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,11 +37,11 @@ pub const NAME: &str = "engines";
 const MAX_FRAMES: u64 = 1024;
 /// One in this number of inputs compares the plain interpreter with the interpreter that traces.
 const WATCHED: usize = 16;
-/// Of the other inputs, one in this number compares the interpreter with the native engine that processes several
+/// Of the remaining inputs, one in this number compares the interpreter with the native engine that processes several
 /// packets at a time.
 const IN_LANES: usize = 3;
-/// Maximum number of frames in a batch. The native engine's lanes (coroutines) run before they have gathered this many
-/// packets.
+/// Maximum number of frames in a batch. The native engine's lanes (coroutines) cannot queue so many packets, so they
+/// run within the batch.
 const BATCH: usize = 100;
 /// Length of a new input in bytes.
 const LENGTH: usize = 32 << 10;
@@ -108,8 +108,8 @@ impl Target for EnginesTarget {
         programs::seeds(&self.programs, LENGTH)
     }
 
-    /// Mostly returns new random bytes. Keeping parts of an old input helps only with feedback about its quality, such
-    /// as coverage.
+    /// In three of four cases returns new random bytes. Keeping parts of an old input would help only if its quality
+    /// were known, such as its coverage.
     fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
         if random.one_in(4) {
             return crate::mutate::bytes(random, input, other);
@@ -258,8 +258,8 @@ pub fn compare<A: Engine, B: Engine>(
     sent
 }
 
-/// Sends the same frames through two engines with equal tables: through `oracle` one after another, and through an
-/// engine with lanes in batches. Ends when all bytes of `choices` are used.
+/// Sends the same frames through two engines with equal tables, until all bytes of `choices` are used. `oracle` gets
+/// one frame after another. The engine with lanes gets batches.
 ///
 /// # Panics
 /// If the outputs, counters or residues differ.

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements the target `esp`: passes packets to an ESP engine, as its peer and attackers could.
+//! Implements the target `esp`: passes packets to an ESP engine, as a peer and as attackers could.
 //!
 //! An input selects an algorithm, a mode and a window, and then packets. One engine encrypts these packets. The other
-//! engine receives them unchanged, repeated, modified, truncated, fragmented or spliced from two packets. The other
-//! engine also receives invented packets. Invariants:
+//! engine receives them unchanged, repeated, modified, truncated, fragmented or spliced from two packets. It also
+//! receives invented packets. Invariants:
 //!
-//! * No input causes a panic. Each frame has exactly one outcome, which is counted, or the engine keeps it as a
-//!   fragment.
+//! * No input causes a panic. Each frame has exactly one outcome: it is counted, or the engine keeps it as a fragment.
 //! * A decrypted packet equals the packet that was encrypted with the same sequence number, and is delivered once.
 //! * A packet from the peer is decrypted if it is new and not older than the window.
 
@@ -30,10 +29,10 @@ pub const NAME: &str = "esp";
 const LENGTH: usize = 2 << 10;
 const MAX_STEPS: usize = 256;
 const OUTER: usize = 20;
-/// Packets that are delivered in fragments have identifications above this value. The bit flips of other steps are too
-/// few to produce a fragment with such an identification.
+/// Packets that are delivered in fragments have identifications above this value. The bit flips of other steps change
+/// too few bits to make a fragment with such an identification.
 const FIRST_ID: u16 = 0x3000;
-/// Maximum number of fragments that are kept for one source with its few identifications.
+/// Maximum number of fragments that the engine can keep. All come from one source and have few identifications.
 const MAX_KEPT: u64 = 2 * 64 * 64;
 const SPI: u32 = 0x1002;
 
@@ -64,7 +63,7 @@ impl Target for EspTarget {
         (0..32).map(|_| random.bytes(LENGTH)).collect()
     }
 
-    /// Mostly makes new decisions, as the target `packet` does.
+    /// In half of the cases returns new random bytes, as the target `packet` does.
     fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
         if random.one_in(2) {
             return crate::mutate::bytes(random, input, other);
@@ -112,7 +111,7 @@ impl Pair {
         let mode = *choices.pick(&[Mode::Tunnel, Mode::Transport]);
         let window = *choices.pick(&[64_u32, 1, 32, 1000, 4096]);
         let esn = choices.one_in(2);
-        // Uses a tmpfs if the machine has one, because the files need not survive the process.
+        // Uses a tmpfs if the machine has one. The files need not survive the process.
         let memory = Path::new("/dev/shm");
         let state = if memory.is_dir() {
             tempfile::tempdir_in(memory)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generates frames of every kind that the programs parse. Most frames are well formed at first. About half of the
-//! frames are damaged afterwards.
+//! Generates frames of every kind that the programs parse. Most frames are well formed at first. About half of them are
+//! then damaged.
 //!
-//! Frames and table entries ([`crate::state`]) take addresses, ports and identifiers from [`VALUES`]. Therefore frames
-//! hit entries.
+//! Frames and table entries ([`crate::state`]) take addresses, ports and identifiers from [`VALUES`]. So frames hit
+//! entries.
 
 use crate::choices::Choices;
 
@@ -216,7 +216,7 @@ fn ipv6(choices: &mut Choices<'_>, out: &mut Vec<u8>, deeper: usize) {
     out[start + 4..start + 6].copy_from_slice(&length.to_be_bytes());
 }
 
-/// Writes a chain of extension headers that starts with type `next`. Returns the protocol behind the chain.
+/// Writes a chain of extension headers that starts with type `next`. Returns the protocol after the chain.
 fn extensions(choices: &mut Choices<'_>, out: &mut Vec<u8>, mut next: u8) -> u8 {
     for _ in 0..16 {
         let behind = *choices.pick(&PROTOCOLS);
@@ -281,7 +281,7 @@ fn payload(choices: &mut Choices<'_>, out: &mut Vec<u8>, tag: u64) {
     }
 }
 
-/// Truncates, modifies or extends about every second frame.
+/// Damages about every second frame: truncates, modifies or extends it.
 fn damage(choices: &mut Choices<'_>, bytes: &mut Vec<u8>) {
     match choices.below(16) {
         0..8 => {}

@@ -16,9 +16,9 @@
 //! * [`residue`] collects the state that packets leave in a store.
 //! * [`program`], [`packet`], [`engines`], [`esp`], [`stream`] and [`update`] are the targets.
 //!
-//! Depends on all of the switch except its command line. Promises: the behaviour of a target depends only on the input,
-//! so a crash can be repeated from its stored input. The target `stream` is the exception; it also depends on timing.
-//! Two runs with equal seeds run the same inputs.
+//! Depends on all of the switch except its command line. Promises: two runs with equal seeds run the same inputs. What
+//! a target does depends only on the input, so a crash can be repeated from its stored input. Exception: the target
+//! `stream` also depends on timing.
 
 pub mod choices;
 pub mod driver;

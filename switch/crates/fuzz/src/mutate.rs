@@ -3,7 +3,7 @@
 
 use crate::random::Random;
 
-/// Maximum length of a mutation in bytes, unless the input is longer.
+/// Maximum length of a mutation in bytes.
 pub const MAX_LENGTH: usize = 1 << 21;
 
 const INTERESTING: [u8; 8] = [0, 1, 0x7f, 0x80, 0xff, 0x45, 0x20, b'"'];

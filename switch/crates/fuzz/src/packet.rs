@@ -72,8 +72,8 @@ impl Target for PacketTarget {
         programs::seeds(&self.programs, LENGTH)
     }
 
-    /// Mostly returns new random bytes. Keeping parts of an old input helps only with feedback about its quality, such
-    /// as coverage.
+    /// In half of the cases returns new random bytes. Keeping parts of an old input would help only if its quality were
+    /// known, such as its coverage.
     fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
         if random.one_in(2) {
             return crate::mutate::bytes(random, input, other);
@@ -147,7 +147,7 @@ fn input(frame: &Frame, number: u64) -> PacketIn<'_> {
     }
 }
 
-/// Checks that every packet and every copy was either sent, dropped or replaced, exactly once.
+/// Checks that every packet and every copy was sent, dropped or replaced, and only one of these.
 fn check_balance(counters: &sluice_engine::Counters) {
     let ends = counters.transmitted
         + counters.dropped_ingress
@@ -165,12 +165,12 @@ fn check_balance(counters: &sluice_engine::Counters) {
     );
 }
 
-/// Returns the tag of a frame, which fills the frame's payload.
+/// Returns the tag of a frame. The frame's payload is filled with this tag.
 fn tag(number: u64) -> u64 {
     mix(number + 0x5109_ce00)
 }
 
-/// Receives the outputs, and checks that they belong to the packet that was sent.
+/// Receives the outputs. Checks that they belong to the packet that was just sent.
 #[derive(Default)]
 struct Witness {
     /// Number of each packet sent so far, by the first half of the packet's tag.

@@ -112,7 +112,7 @@ pub fn within(folder: &Path) -> Result<Vec<Compiled>> {
 pub fn seeds<T>(programs: &[T], length: usize) -> Vec<Vec<u8>> {
     let choices = programs.len() * 2;
     let seed = |program: usize| {
-        // The first bytes select the program. There must be as many as `choose` reads.
+        // The first bytes select the program. Their number is the number that `choose` reads.
         let mut bytes = match choices {
             0..=0x100 => vec![program as u8],
             _ => (program as u16).to_be_bytes().to_vec(),
@@ -129,8 +129,8 @@ pub fn choose<'a, T>(programs: &'a [T], choices: &mut Choices<'_>) -> &'a T {
     programs.get(index).unwrap_or(&programs[0])
 }
 
-/// Returns low limits, so that the engine ends a looping program soon. Otherwise the loop would look like a hang of the
-/// switch.
+/// Returns low limits, so that the engine soon ends a program that loops. Otherwise the loop would look like a hang of
+/// the switch.
 fn limits() -> Config {
     Config {
         max_passes: 64,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Collects the state that packets leave in a store: counters, times of last hits, meters' colours, registers.
+//! Collects the state that packets leave in a store: counters, times of last hits, the colours that meters gave, and
+//! registers.
 //!
-//! If two stores were filled equally and processed the same packets, their residues have equal cells in the same order.
+//! If two stores got equal contents and processed the same packets, their residues have equal cells in the same order.
 
 use sluice_program::{CounterId, MeterId, RegisterId, TableId};
 use sluice_tables::{EntryState, Meter, Store, View};
@@ -50,8 +51,7 @@ fn table(store: &Store, view: &View<'_>, id: TableId, cells: &mut Vec<Cell>) {
     let name = &store.program().table(id).name;
     let mut add = |index, state: Option<&EntryState>, meter: Option<&Meter>| {
         let (packets, bytes) = state.map_or((0, 0), |state| state.counter().get());
-        // Before the first hit, the store returns the time of insertion. No packet has set this time, so it counts as
-        // 0.
+        // Before the first hit, the store returns the time of insertion. No packet has set it, so it counts as 0.
         let last_hit_us = state
             .filter(|_| packets != 0)
             .map_or(0, EntryState::last_hit_us);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Generates random contents of a program's tables, groups, sessions and value sets.
 //!
-//! The store refuses some contents, which are then left out. The target `update` tests such refusals.
+//! Contents that the store refuses are left out. The target `update` tests such refusals.
 
 use sluice_program::{
     ActionId, MatchKind, MeterId, ProfileId, Program, Table, TableId, ValueSetId,
@@ -66,8 +66,8 @@ pub fn populate(store: &Store, random: &mut Random) {
     transaction.commit();
 }
 
-/// Configures some meters with rates so low that a few packets get all colours. The result of a packet then depends on
-/// the packets before it.
+/// Configures some meters. Their rates are so low that a few packets get all colours. So the result of a packet depends
+/// on the packets before it.
 pub fn set_meters(store: &Store, random: &mut Random) {
     let (program, externs) = (store.program(), store.externs());
     for number in 0..program.meters.len() {

@@ -141,7 +141,7 @@ async fn connect(mut rpc: P4RuntimeClient<Channel>) -> Client {
 }
 
 /// Sends every message of the input. A client whose stream has ended reconnects. The server may end a stream before it
-/// has read all messages. The number of messages that it reads depends on timing, so this target is not deterministic.
+/// has read all messages. So timing decides how many messages it reads, and this target is not deterministic.
 async fn talk(rpc: &P4RuntimeClient<Channel>, input: &[u8], tally: &mut Tally) {
     let mut choices = Choices::new(input);
     let mut clients = Vec::new();

@@ -16,8 +16,8 @@ use crate::eval::in_class;
 use crate::machine::{Flow, Machine};
 
 impl<T: Trace> Machine<'_, T> {
-    /// Runs an action with an entry's parameters. Actions that use registers are atomic, as in BMv2: an action locks
-    /// all its registers at the start, and releases them at the end.
+    /// Runs an action with an entry's parameters. Actions that use registers are atomic, as in BMv2. For this, an
+    /// action locks all its registers at the start and releases them at the end.
     pub(crate) fn run_action(&mut self, entry: ActionRef<'_>) -> Flow {
         let program = self.program;
         let action: &Action = program.action(entry.action);

@@ -5,7 +5,7 @@ use sluice_engine::{Config, Context, Counters, Packet, Sink, Step, Trace};
 use sluice_program::Program;
 use sluice_random::Random;
 
-/// Buffers and state that are kept between packets, to avoid allocation per packet.
+/// Buffers and state that are kept between packets, so that a packet allocates no memory.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     pub(crate) key: Vec<u8>,

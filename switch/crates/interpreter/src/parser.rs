@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs the parser.
 //!
-//! An error ends parsing, and the headers extracted so far are kept. The program can read the error in `parser_error`.
-//! The error alone does not drop the packet.
+//! An error ends parsing. The headers extracted so far are kept. The program can read the error in `parser_error`. The
+//! error alone does not drop the packet.
 
 use sluice_engine::number::Number;
 use sluice_engine::{ProgramPoint, Step as Note, Trace, bits};

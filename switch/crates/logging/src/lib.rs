@@ -62,7 +62,7 @@ fn to_lines(
     tracing_subscriber::fmt()
         .with_target(false)
         .with_ansi(is_terminal)
-        // If the reader is gone, writing fails; the process must ignore this error.
+        // If the reader of the log is gone, writing fails. The process must ignore this error.
         .log_internal_errors(false)
         .with_env_filter(filter)
         .with_writer(writer)

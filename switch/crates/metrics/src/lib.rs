@@ -6,14 +6,13 @@
 //!
 //! Names begin with `sluice_dataplane_`, so that they cannot collide with metrics of the controller or other software.
 //! Names follow Prometheus' conventions: base units, `_total` for values that only rise, labels for variants. The
-//! number of label values is bounded by the ports, the program's tables, the engines' drop reasons, and constants in
-//! this crate.
+//! number of label values is limited by the number of ports, tables and drop reasons, and by constants in this crate.
 //!
 //! Depends on admin, p4runtime, device, tables and esp-control. Promises:
 //!
-//! * A scrape delays packets only for the time in which each worker reports its counters, between two batches.
-//! * Metrics are collected for only one scrape at a time.
-//! * If a client does not read, the server holds a bounded buffer for a bounded time.
+//! * A scrape delays packets only while each worker reports its counters, between two batches.
+//! * Metrics are collected for one scrape at a time.
+//! * For a client that does not read, the server holds a bounded buffer for a bounded time.
 
 mod engines;
 mod family;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Collects the metrics of packets: for each port, for each queue, and counters that belong to no port or queue.
+//! Collects the metrics of packets: those of each port, those of each queue, and counters of no port or queue.
 
 use sluice_device::{Device, PortInfo};
 
 use crate::family::{Families, Sample};
 
-/// Maximum number of queues with separate metrics. Each port has one queue for each priority.
+/// Maximum number of queues with separate metrics. A port has one queue for each priority.
 const QUEUES: usize = 1024;
 
 /// Prefix of the names of drop counters.

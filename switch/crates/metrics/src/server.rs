@@ -172,7 +172,8 @@ impl Scraper {
         let turn = Arc::clone(&self.one).lock_owned().await;
         let source = self.source.clone();
         let (answer, text) = oneshot::channel();
-        // Spawned, so that a client that disconnects does not cancel the scrape and release the lock early.
+        // Spawned as a separate task. So if the client disconnects, the scrape is not cancelled, and the lock is not
+        // released early.
         tokio::spawn(async move {
             let _ = answer.send(tokio::task::spawn_blocking(move || source.text()).await);
             tokio::time::sleep(BETWEEN_SCRAPES).await;

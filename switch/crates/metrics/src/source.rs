@@ -37,7 +37,7 @@ impl Source {
         }
     }
 
-    /// Adds ESP engines, whose metrics are then a part of the text.
+    /// Adds ESP engines, whose metrics then appear in the text.
     pub fn with_engines(mut self, engines: Engines) -> Self {
         self.engines = engines;
         self

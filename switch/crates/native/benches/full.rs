@@ -3,8 +3,8 @@
 //! packets in memory.
 //!
 //! There are a million routes, and a million flows of an outbound policy list. Consecutive packets belong to different
-//! flows, so memory latency dominates the lookups. The benchmark processes packets one after the other and in lanes,
-//! alternately.
+//! flows, so memory latency dominates the lookups. The benchmark alternates between two modes: one packet after the
+//! other, and several packets concurrently in lanes.
 //!
 //! `cargo bench -p sluice-native --bench full -- ROUTES FLOWS RUNS PACKETS FAR` prints the thread's CPU time per packet
 //! in nanoseconds: median, minimum and maximum. Lanes yield in lookups of tables with at least `FAR` entries. With few

@@ -5,9 +5,9 @@
 //! and there are no groups. In *unused* there is also a group that the route does not use. In *used* the route has a
 //! group of 1 to 64 members. Prints every round as JSON, as `sluice-bench` does.
 //!
-//! Each round creates new switches and keeps the old ones. The result depends on the memory addresses of code and data,
-//! by a few nanoseconds. A group costs about the same time. If all rounds used the same switch, the addresses would
-//! bias all rounds in the same direction.
+//! Each round creates new switches and keeps the old ones, so that code and data get other memory addresses. These
+//! addresses change the result by a few nanoseconds, about as much as a group costs. If all rounds used the same
+//! switch, its addresses would bias all rounds in the same direction.
 //!
 //! `cargo bench -p sluice-native --bench multipath -- [--rounds N] [--quick] [--only CASE]`. To count instructions, run
 //! a single case (0 is *single-path*) twice, with different numbers of rounds, and take the difference.

@@ -5,22 +5,25 @@
 //! All packets match the same rule. The benchmark moves this rule through a list of 100,000 rules, and measures in turn:
 //!
 //! - *ours*: the flow cache. Each flow has an entry in the flow table. The rule table holds the whole list.
-//! - *rules-tier*: the rule table. The flow table has the same entries, but of another list. So packets miss them.
-//! - *linear-N*: a linear search that finds the rule at position N, with rules in VPP's form (`linear`).
-//! - *compact-linear-N*: the same, with rules in the smallest form.
+//! - *rules-tier*: the rule table. The flow table has as many entries, but they belong to another list, so packets miss
+//!   them.
+//! - *linear-N*: a linear search that finds the rule at position N, with rules laid out like VPP's (`linear`).
+//! - *compact-linear-N*: the same search, with rules in a compact layout.
 //!
-//! A linear search runs before the program and gets the frame. The program is the router program without lookups of flows
-//! and rules: the default action of a table without a key gives the verdict. So the linear cases do less than a program
-//! with a linear search inside. Such a program would also have to call the search with a key, and to read the rule's
-//! verdict. Their flow table is empty.
+//! In the linear cases, the search reads the frame, and then a program processes it. This program is the router program
+//! without the lookups of flows and rules. Instead, the default action of a table without a key gives the verdict. The
+//! flow table is empty. So the linear cases do less work than a router program with a linear search inside. Such a
+//! program would also have to pass a key to the search, and to read the verdict of the rule that was found.
 //!
-//! In all cases, the program looks up the binding and the list's state, counts the packet at the rule, and decides by the
+//! In all cases, the program looks up the binding and the list's state, counts the packet at the rule, and applies the
 //! verdict. After each measurement, the counter of the rule at this position must have counted all packets.
 //!
-//! *edits* has the rate while another thread changes rules ten times a second. `alone` is the rate without changes.
+//! The case *edits* gives the rate while another thread changes rules ten times a second. Its value `alone` is the rate
+//! without changes.
 //!
 //! Each round creates new switches, because the result depends on the memory addresses of code and data. Packets are
-//! processed in lanes where sluice-switch would do so. Prints every round as JSON, as `sluice-bench` does.
+//! processed in lanes (several concurrently) where sluice-switch would do so. Prints every round as JSON, as
+//! `sluice-bench` does.
 //!
 //! `cargo bench -p sluice-native --bench spd_cache -- [--rounds N] [--quick] [--only ours|rules-tier|linear|compact-linear]
 //! [--position N] [--flows N] [--length N]`. With `--only`, prints nanoseconds a packet and no JSON.
@@ -140,7 +143,8 @@ impl Switch {
     }
 }
 
-/// Two switches with the same list and flows: the router, and the program for the linear search.
+/// The two switches that are compared, with the same list. `router` runs the router program, `scanned` runs the program
+/// for the linear search.
 struct Contest {
     router: Switch,
     scanned: Switch,
@@ -186,7 +190,7 @@ impl Contest {
         }
     }
 
-    /// Moves the matching rule. The flows are written again, with the rule's new number.
+    /// Moves the matching rule to a position. Writes the flows again, because each flow contains the rule's number.
     fn move_to(&mut self, position: usize) {
         let from = std::mem::replace(&mut self.position, position);
         if from == position {
@@ -221,8 +225,8 @@ impl Contest {
         elapsed
     }
 
-    /// Warms up, and returns the number of batches that take `time`. Counts only the fastest run, because another run
-    /// may include time in which the machine was stopped.
+    /// Warms up, and returns the number of batches that take `time`. Computes the number from the fastest run, because
+    /// another run may include time in which the machine was stopped.
     fn calibrate(&mut self, contender: Contender, time: u64) -> usize {
         let (mut batches, mut fastest) = (1, f64::INFINITY);
         loop {
@@ -244,7 +248,8 @@ impl Contest {
     }
 }
 
-/// Processes batches of packets after a linear search for each, which must find `rule`. Returns nanoseconds of CPU time.
+/// Searches the list linearly for each packet, and then processes the packet. Panics if a search does not find `rule`.
+/// Returns nanoseconds of CPU time.
 fn run_scanned(
     switch: &mut Switch,
     frames: &[u8],
@@ -312,7 +317,7 @@ fn edit(store: &Store, edit: Edit, position: usize, length: usize, stop: &Atomic
     edits
 }
 
-/// Returns two rates, in packets per second of the forwarding thread's CPU time: with changes and without. Also returns
+/// Returns two rates, with changes and without, in packets per second of the forwarding thread's CPU time. Also returns
 /// the number of changes.
 fn rates_under_edits(contest: &mut Contest, kind: Edit, time: u64) -> (f64, f64, u64) {
     let batches = contest.calibrate(Contender::FlowCache, time);

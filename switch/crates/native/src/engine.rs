@@ -12,7 +12,7 @@ use crate::codegen::forward;
 use crate::runtime::frame::{Frame, Work};
 use crate::scheduling::scheduler::Yielder;
 
-/// Engine that runs a compiled program. Each worker has its own.
+/// Engine that runs a compiled program. Each worker has an engine of its own.
 pub struct Native {
     code: Arc<Code>,
     config: Config,
@@ -20,8 +20,8 @@ pub struct Native {
 }
 
 impl Native {
-    /// Creates an engine that runs this code. Of `config`, uses only the parts that are not compiled into the code: the
-    /// seed, the limit of passes and the congestion flag.
+    /// Creates an engine that runs this code. Reads only the seed, the limit of passes and the congestion flag from
+    /// `config`. All other settings were compiled into the code.
     pub fn new(code: Arc<Code>, config: Config) -> Self {
         let config = Config {
             seed: config.seed,

@@ -14,7 +14,7 @@
 //!   (`analysis`).
 //! - A step is compiled once for each likely set of facts (`codegen::variants`).
 //! - An action is inlined where its table is applied.
-//! - A table with constant entries is a decision in code, without a lookup.
+//! - The entries of a constant table become comparisons in the code, without a lookup.
 //! - Arithmetic uses only as many words as the result needs.
 //!
 //! For lookups in tables that the control plane fills, for hashes and for rare operations, the code calls functions in

@@ -11,9 +11,9 @@ use sluice_program::{FieldSlot, Program};
 
 use super::{Code, Native};
 
-/// Engine with a profile. [`Code::compile`] generates code for this engine if [`Config::profile`] is set. The code has
-/// the same results as code without a profile. But the code tests every condition on a packet's path, so that all
-/// conditions are reported.
+/// Engine with a profile. [`Code::compile`] generates code for this engine if [`Config::profile`] is set. This code has
+/// the same results as code without a profile. But it tests every condition on a packet's path, even one whose outcome
+/// is certain, so that all conditions are reported.
 pub struct NativeProfiled(Native);
 
 impl NativeProfiled {

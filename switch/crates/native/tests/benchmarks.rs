@@ -14,8 +14,8 @@ use sluice_tables::Store;
 use cases::{Bench, Runs};
 use traces::policy;
 
-/// Numbers of routes and flows. With these numbers, the tables use all their lookup algorithms, and the interpreter is
-/// fast enough.
+/// Numbers of routes and flows. They are so large that the tables use all their lookup algorithms, and so small that
+/// the interpreter is fast enough.
 const ROUTES: usize = 20_000;
 const FLOWS: usize = 20_000;
 
@@ -116,7 +116,7 @@ fn full_tables() {
     agree("full", &traces::full::tables(), fill, &packets);
 }
 
-/// Checks that the packets of the trace find their rule where the benchmark expects it, at any position of the list.
+/// Checks that the packets of the trace match the rule that the benchmark expects, at any position of the list.
 #[test]
 fn outbound_policy() {
     const RULES: usize = 300;
@@ -172,7 +172,8 @@ fn retired_flows() {
     assert_eq!(ports(run(&mut bench, &packets)), [2].into());
 }
 
-/// Checks the program with which the benchmark compares: the default action gives the verdict of all packets.
+/// Checks the program with which the benchmark compares. In this program, the default action gives the verdict of all
+/// packets.
 #[test]
 fn verdict_by_default() {
     let json = std::fs::read(traces::program()).expect("the program is compiled");

@@ -2,8 +2,9 @@
 //! Checks with random programs that expressions have the same results in native code and in the interpreter.
 //!
 //! A program is a sequence of conditions, with assignments for both outcomes. Operands are header and metadata fields
-//! of random widths, signed and unsigned. A packet consists of the header, and the sent packet shows every field. A
-//! difference is shrunk to the smallest program that shows it. PROPTEST_CASES sets the number of programs.
+//! of random widths, signed and unsigned. A packet consists of the header only. The sent packet shows the values of all
+//! fields. If the results differ, the program is shrunk to the smallest one that shows the difference. PROPTEST_CASES
+//! sets the number of programs.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ const PROGRAMS: u32 = 96;
 /// Number of header fields (`FIELDS`) and of metadata fields (`LOCALS`).
 const FIELDS: usize = 6;
 const LOCALS: usize = 4;
-/// A compiled program that supplies all parts that the test does not replace. Any program without tables would do.
+/// A compiled program that supplies all parts that the test does not replace. Any program without tables can be used.
 const BASE: &str = include_str!("../../../programs/build/arithmetic_unsigned.json");
 
 /// A field's width in bits, and whether it is signed.
@@ -222,7 +223,7 @@ fn program(case: &Case) -> Value {
             "true_next": format!("t_{yes}"), "false_next": format!("t_{no}"),
         }));
     }
-    // At the end, combines the metadata with the header fields, so that the sent packet shows it.
+    // Finally adds the metadata to the header fields by xor, so that the sent packet shows it.
     let show: Vec<Assignment> = (0..LOCALS)
         .map(|local| (local, operation("^", &field(local), &field(FIELDS + local))))
         .collect();

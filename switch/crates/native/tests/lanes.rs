@@ -132,8 +132,8 @@ fn who_gives_a_batch_and_panics_ends_it() {
     let mut lanes = lanes.expect("the router draws no random numbers");
     let mut all = Limited::new(usize::MAX);
     assert!(batch(&mut lanes, &mut bench, &packets, &mut all));
-    // The closure panics after this number of packets. At that time no packet was fed yet, or packets wait in the
-    // queue, or packets are in lanes.
+    // The closure panics after this number of packets. The cases are: no packet was fed yet, packets wait in the queue,
+    // and packets are in lanes.
     for given in [0, 5, 70, PACKETS] {
         let mut some = Limited::new(usize::MAX);
         let tables = bench.reader.pin();

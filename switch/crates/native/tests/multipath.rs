@@ -78,9 +78,9 @@ fn run<E: Runs>(weights: &[u32]) -> Vec<u8> {
     Router::<E>::new(weights).next_hops()
 }
 
-/// Simulates links that fail and recover: writes the group without the members whose links have failed, as the
-/// controller does. Checks at each change that a flow moves only if its old next hop has left the group or its new one
-/// has returned, and that the distribution still follows the weights.
+/// Simulates links that fail and recover. As the controller does, writes the group without the members whose links have
+/// failed. Checks after each change that a flow has moved only if its old next hop has left the group or its new one
+/// has returned. Checks also that the distribution still follows the weights.
 #[test]
 fn a_next_hop_that_leaves_a_group_moves_only_its_flows_in_both_engines() {
     let cases: [(&[u32], &[&[u32]]); 3] = [

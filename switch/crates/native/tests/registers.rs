@@ -12,8 +12,8 @@ use sluice_program::{DigestId, Program};
 use sluice_tables::Store;
 
 const WORKERS: usize = 2;
-/// Number of packets per worker. With this number, workers collide: without the lock, thousands of increments are lost
-/// on two cores.
+/// Number of packets per worker. It is so large that workers collide: without the lock, thousands of increments are
+/// lost on two cores.
 const PACKETS: usize = 100_000;
 
 /// A sink that collects the register values from the sent packets.

@@ -10,8 +10,8 @@ use super::mix::{IPV4, IPV6, IPV6_REGIONS, Share};
 use super::random::Random;
 use super::routes::Family;
 
-/// Maximum number of attempts to find a new prefix that respects the shares of nested and adjacent prefixes. If all
-/// attempts fail, the prefix may lie anywhere in the assigned space.
+/// Maximum number of attempts to find a new prefix that is nested or adjacent as the mix requires. If all attempts
+/// fail, the prefix may lie anywhere in the assigned space.
 const ATTEMPTS: u32 = 64;
 
 /// Parameters of an address family for the generation of tables.
@@ -62,8 +62,8 @@ impl<A: Space> Table<A> {
         self.prefixes.push(prefix);
     }
 
-    /// Generates a new prefix with the length of `share`. `shorter` is the number of prefixes, at the start of the
-    /// table, that are shorter than this length.
+    /// Generates a new prefix with the length of `share`. The first `shorter` prefixes of the table are shorter than
+    /// this length.
     fn prefix(&mut self, share: &Share, shorter: usize) -> Prefix<A> {
         for _ in 0..ATTEMPTS {
             let last = self

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Provides routes, which are prefixes with next hops.
 //!
-//! No published table includes next hops, so each prefix gets a random one of [`NEXT_HOPS`] next hops. Random next hops
-//! are the hardest case for structures that merge neighbours with the same next hop. Values are 1 to `NEXT_HOPS`, so
-//! that peers with small next-hop fields can store them. The value 0 means "no route".
+//! No published table includes next hops, so each prefix gets a random one of [`NEXT_HOPS`] next hops. This is the
+//! hardest case for structures that merge neighbours with the same next hop. Values are 1 to `NEXT_HOPS`, so that even
+//! peers with small next-hop fields can store them. The value 0 means "no route".
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -43,7 +43,7 @@ pub(crate) trait Family: sluice_fib::Family + Hash + Debug {
     /// Returns the address at this distance after `self`.
     fn plus(self, distance: f64) -> Self;
 
-    /// If `flip` is 1, flips the 32nd bit (IPv4) or the 64th bit (IPv6), counted from the top. `flip` must be 0 or 1.
+    /// Flips the 32nd bit (IPv4) or the 64th bit (IPv6), counted from the top, if `flip` is 1. `flip` must be 0 or 1.
     /// Every lookup depends on the part of the address that contains this bit.
     fn flipped(self, flip: u32) -> Self;
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Draws traces of addresses, which the benchmarks look up.
 //!
-//! - *uniform*: each announced address has the same probability. This trace is used only for IPv4: nine in ten
-//!   announced addresses of IPv6 lie in a few short prefixes.
-//! - *prefixes*: each prefix has the same probability, and each address in a prefix has the same probability. For IPv6,
-//!   this trace replaces the uniform trace.
+//! - *uniform*: each announced address has the same probability. Used only for IPv4, because nine in ten announced
+//!   addresses of IPv6 lie in a few short prefixes.
+//! - *prefixes*: each prefix has the same probability, and so has each address in a prefix. Replaces the uniform trace
+//!   for IPv6.
 //! - *zipf*: the keys are chosen from a million destinations of the uniform trace. The probability of the n-th
 //!   destination is proportional to 1/n.
 

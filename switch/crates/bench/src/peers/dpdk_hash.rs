@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Wraps rte_hash, with CRC32 instructions as its hash function. Keys are padded to a length for which rte_hash has a
-//! specialized comparison. A lookup returns the position of a key, which the caller uses to find the entry.
+//! specialized comparison. A lookup returns a key's position. The caller finds the entry by this position.
 
 use std::ffi::c_void;
 use std::slice::ChunksExact;

@@ -53,7 +53,7 @@ fn from<A: Family>(trace: &Trace<A>, range: &Range<usize>) -> *const c_void {
 
 impl<A: Family> DpdkLpm<A> {
     /// Builds the structure with these routes, which must be sorted by length, shortest first. Leaves room for some
-    /// more routes. Selects the fastest of the structure's lookup functions by a measurement with `sample`.
+    /// more routes. Measures the structure's lookup functions with `sample`, and selects the fastest one.
     ///
     /// # Errors
     /// Fails if the structure cannot store all routes.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Wraps the crate hashbrown, with the faster of two hash functions, foldhash and ahash. Both have a secret seed. So an
-//! attacker who chooses the table's keys cannot choose the buckets of these keys.
+//! Wraps the crate hashbrown, with foldhash or ahash as hash function, whichever is faster. Both have a secret seed. So
+//! an attacker who chooses the table's keys cannot choose their buckets.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
@@ -9,7 +9,7 @@ use ::hashbrown::HashMap;
 use crate::lookup_tables::{ExactTable, Keys, choose};
 use crate::system::thread_time;
 
-/// Number of entries in the table on which both hash functions are timed, to select the faster one.
+/// Number of entries in the table on which both hash functions are timed.
 const TRIAL: usize = 100_000;
 
 /// A key of the table. Only the key's bytes are hashed, without a length.

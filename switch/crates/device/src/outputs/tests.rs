@@ -13,8 +13,8 @@ use crate::counters::EngineCounters;
 use crate::levels::QueueSetting;
 use crate::running::{Engines, Running};
 
-/// Program that forwards to port 1. The first byte of a frame is its priority. After this byte the program writes
-/// enq_timestamp, deq_timedelta (4 bytes each), enq_qdepth and deq_qdepth (3 bytes each).
+/// Program that forwards to port 1. The first byte of a frame is its priority. After this byte, the program writes four
+/// fields: enq_timestamp and deq_timedelta (4 bytes each), enq_qdepth and deq_qdepth (3 bytes each).
 const JSON: &[u8] = include_bytes!("../../../../programs/build/priority.json");
 const OUT: u16 = 1;
 const QUEUES: u32 = 4;
@@ -33,8 +33,7 @@ impl Handler for Nobody {
     fn idle(&self, _: Vec<(TableId, Entry)>) {}
 }
 
-/// A port that accepts a limited number of frames, and sends them without delay. Frames that are pushed beyond this
-/// number are kept.
+/// A port that accepts a limited number of frames, and sends these immediately. Keeps the frames beyond the limit.
 #[derive(Clone)]
 struct Gate(Arc<Mutex<GateState>>);
 
@@ -176,12 +175,12 @@ fn packets_wait_for_a_port_that_takes_no_more_and_go_in_order() {
         for number in 0..6 {
             bench.process(0, number);
         }
-        // The port holds the third packet; the others wait in the queue.
+        // The port keeps the third packet. The others wait in the queue.
         assert_eq!(bench.gate.sent(), [(0, 0, 0), (1, 0, 0)]);
         assert_eq!(bench.levels.all()[0].size(), 3);
         bench.give_room(1);
         assert_eq!(bench.gate.sent(), [(2, 0, 0)]);
-        // The port holds the fourth packet now.
+        // Now the port keeps the fourth packet.
         assert_eq!(bench.levels.all()[0].size(), 2);
         bench.process(0, 6);
         bench.give_room(10);
@@ -203,7 +202,8 @@ fn the_highest_priority_goes_first_and_each_has_room_of_its_own() {
             bench.process(priority, number);
         }
         bench.give_room(1);
-        // A packet leaves the queue only when the port accepts it, so a later packet can still overtake.
+        // A packet leaves the queue only when the port accepts it. So a later packet of higher priority can overtake
+        // it.
         bench.process(3, 7);
         bench.give_room(9);
         let order: Vec<u8> = bench.gate.sent().iter().map(|sent| sent.0).collect();
@@ -219,7 +219,7 @@ fn what_finds_a_queue_full_is_dropped_and_counted() {
         for number in 0..70 {
             bench.process(1, number);
         }
-        // The port holds one packet, and 64 wait in the queue.
+        // The port keeps one packet, and 64 wait in the queue.
         assert_eq!(bench.counted()["dropped_queue_full"], 5);
         let dropped = |level: usize, bench: &Bench| bench.levels.all()[level].dropped();
         assert_eq!((dropped(0, &bench), dropped(1, &bench)), (0, 5));
@@ -271,7 +271,7 @@ fn a_rate_makes_packets_wait_though_the_port_takes_them() {
         let (_, until) = bench.outputs.waited_for();
         let due = far_ns + 1_000_000_000;
         assert_eq!(until, Some(bench.outputs.shared.clock.at_ns(due)));
-        // Without a rate, a packet waits only if others wait in front of it.
+        // In a queue without a rate, a packet waits only behind other packets.
         bench.levels.all()[1].set(setting(0));
         bench.levels.all()[0].set(setting(0));
         bench.outputs.look_at_queues();
@@ -315,7 +315,7 @@ fn what_waits_survives_an_interface_that_comes_back() {
         bench.outputs.add(OUT, Box::new(bench.gate.clone()), levels);
         bench.running.drain(&mut bench.outputs);
         let sent: Vec<u8> = bench.gate.sent().iter().map(|sent| sent.0).collect();
-        // The old port held the first packet.
+        // The old port kept the first packet.
         assert_eq!(sent, [1, 2, 3]);
         assert!(!bench.outputs.are_congested());
     });

@@ -9,14 +9,14 @@ use super::packet::{self, Flow, Prefix};
 const KNOWN: &str = "conditions are port=N (of the switch), ethertype=0xNNNN, src=PREFIX, dst=PREFIX, ip=PREFIX (either), \
     protocol=NAME or N, sport=N, dport=N, l4port=N (either) and data=OFFSET:HEX";
 
-/// Conditions on an arriving packet. A condition that is not set matches every packet.
+/// Conditions on an arriving packet. An absent condition matches every packet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filter {
     /// The ingress port.
     pub port: Option<u32>,
     /// EtherType: bytes 12 and 13 of the frame.
     pub ether_type: Option<u16>,
-    /// An offset in bytes, and the bytes that the packet must have there.
+    /// Offset in bytes, and the bytes that the packet must have at this offset.
     pub data: Option<(usize, Vec<u8>)>,
     /// Prefix of the IP source address.
     pub source: Option<Prefix>,

@@ -2,9 +2,9 @@
 //! Traces packets of a running switch: watchers select packets and receive their traces.
 //!
 //! Watchers can be added and removed while packets flow. Without watchers, a worker checks one flag for each packet and
-//! uses its normal engine. With watchers, an interpreter runs the packets that a filter admits, and records every step;
-//! the normal engine runs all other packets. If a watcher has no room for another packet, the watcher does not get this
-//! packet's trace. So a slow reader never slows the switch.
+//! uses its normal engine. With watchers, packets that a filter admits run in an interpreter, which records every step.
+//! All other packets run in the normal engine. If a watcher has no room for a packet, it does not get the packet's
+//! trace. So a slow reader never slows the switch.
 
 mod filter;
 mod packet;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parses the fields of an Ethernet frame that filters use: addresses, protocol and ports of IPv4 and IPv6.
 //!
-//! The bytes come from the network, so every access is checked. A truncated or invalid packet has none of these fields.
+//! The bytes come from the network, so every access is checked. If a packet is truncated or invalid, none of these
+//! fields is found.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,7 +14,8 @@ const MOST_EXTENSION_HEADERS: usize = 8;
 /// Protocols with ports: TCP, UDP, DCCP, SCTP and UDP-Lite.
 const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
 
-/// Flow of an IP packet. `ports` are its source and destination port; `None` if the packet has no ports.
+/// Addresses, protocol and ports of an IP packet. `ports` are its source and destination port, or `None` if the
+/// protocol has no ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Flow {
     pub(super) source: IpAddr,
@@ -23,7 +25,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Parses a frame. Returns `None` unless a whole IP header follows Ethernet and at most two VLAN tags.
+    /// Parses a frame. Returns `None` if no whole IP header follows after Ethernet and at most two VLAN tags.
     pub(super) fn read(frame: &[u8]) -> Option<Self> {
         let mut at = 12;
         let mut kind = word(frame, at)?;
@@ -140,7 +142,7 @@ impl Prefix {
             _ => return false,
         };
         let below = width - u32::from(self.length);
-        // A shift by the full width returns `None`. In that case the prefix has length 0 and contains every address.
+        // The shift returns `None` only for a prefix of length 0. Such a prefix contains every address.
         (own ^ other).checked_shr(below).unwrap_or(0) == 0
     }
 }

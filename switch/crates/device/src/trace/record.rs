@@ -6,7 +6,7 @@ use std::fmt::{self, Write};
 /// Kind of a traced step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepKind {
-    /// The packet arrived, or a copy of it enters a pipeline.
+    /// The packet arrived, or a copy of the packet enters a pipeline.
     Enter,
     /// A parser state with the headers that it filled, or the end of parsing with an error.
     Parser,

@@ -82,7 +82,7 @@ impl Crc {
         let unused = 64 - self.width;
         let start = self.initial << unused;
         let (steps, tail) = data.as_chunks::<4>();
-        // The lowest byte of `step` is the first byte of the input.
+        // The first byte of the input is the lowest byte of `step`.
         let four = |step: u32| {
             let byte = |place: u32| (step >> (8 * place) & 0xff) as usize;
             let [last, third, second, first] = &self.tables;
@@ -116,23 +116,23 @@ pub(super) static CRC16_CCITT: Crc = Crc::new(16, 0x1021, 0xffff, false, 0);
 pub(super) static CRC32: Crc = Crc::new(32, 0x04c1_1db7, 0xffff_ffff, true, 0xffff_ffff);
 pub(super) static CRC64: Crc = Crc::new(64, 0x1b, 0, true, 0);
 
-/// Constants to compute remainders modulo a reflected polynomial of at most 32 bits by carry-less multiplication
-/// (Gopal, Ozturk et al., "Fast CRC computation for generic polynomials using PCLMULQDQ", 2009).
+/// Constants for computing remainders modulo a reflected polynomial of at most 32 bits. The method uses carry-less
+/// multiplication (Gopal, Ozturk et al., "Fast CRC computation for generic polynomials using PCLMULQDQ", 2009).
 ///
 /// A CRC is linear except for a constant that depends on the length: CRC(input) = remainder(input) xor
-/// [`of_zeros(length)`](Self::of_zeros). Leading zeros do not change a remainder, so inputs are padded in front to
-/// whole blocks of 16 bytes.
+/// [`of_zeros(length)`](Self::of_zeros). Leading zeros do not change a remainder. So zeros are put in front of the
+/// input to fill whole blocks of 16 bytes.
 ///
-/// Bit 0 is the coefficient of the highest power. In this representation, a product of two 64-bit words, read as 128
-/// bits, has an additional factor x. Hence the exponents of the constants are smaller by one.
+/// Bit 0 is the coefficient of the highest power. With this bit order, the 128-bit product of two 64-bit words has an
+/// additional factor x. Hence the exponents of the constants are smaller by one.
 #[derive(Debug)]
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub struct Folding {
-    /// x^191 and x^127, which move the two words of a block onto the next block.
+    /// x^191 and x^127. They move the two words of a block onto the next block.
     over_block: [u64; 2],
-    /// x^95 and x^63, which reduce 128 bits to 96, and 96 to 64.
+    /// x^95 and x^63. They reduce 128 bits to 96, and 96 bits to 64.
     down: [u64; 2],
-    /// The quotient of x^64 and the polynomial, and the polynomial, for Barrett's reduction.
+    /// For Barrett's reduction: the quotient of x^64 and the polynomial, and the polynomial itself.
     barrett: [u64; 2],
     crc: &'static Crc,
 }
@@ -230,8 +230,8 @@ mod x86 {
         _mm_set_epi64x(high as i64, low as i64)
     }
 
-    /// Computes the remainder of 128 bits times x^32. Optimised for latency, because the next steps depend on the
-    /// result. So independent operations overlap, and values stay in 128-bit registers.
+    /// Computes the remainder of 128 bits times x^32. The next steps wait for this result, so the code is optimised for
+    /// latency: independent operations overlap, and values stay in 128-bit registers.
     #[target_feature(enable = "pclmulqdq")]
     fn reduce(folding: &Folding, block: __m128i) -> u64 {
         let down = pair(folding.down[0], folding.down[1]);
@@ -273,8 +273,8 @@ mod x86 {
         words: *const u64,
         blocks: u64,
     ) -> u64 {
-        // SAFETY: guaranteed by the caller. Native code has just stored single words, so the loads here are of single
-        // words too: then store-to-load forwarding works.
+        // SAFETY: guaranteed by the caller. The loads are of single words, because native code has just stored single
+        // words. With equal sizes, store-to-load forwarding works.
         let block =
             |index: usize| unsafe { pair(*words.add(2 * index), *words.add(2 * index + 1)) };
         let over = pair(folding.over_block[0], folding.over_block[1]);

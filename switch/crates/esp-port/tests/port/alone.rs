@@ -159,7 +159,7 @@ fn workers_send_at_once_and_nothing_is_lost_or_woken_for_in_vain() {
             break;
         }
         if frames == 0 {
-            // The wait ends early unless a wake-up is lost, or the senders are not scheduled for a second.
+            // If no wake-up is lost, the wait ends early, unless the senders do not run for a second.
             let second = Some(std::time::Duration::from_secs(1));
             poller.wait(second).unwrap().for_each(drop);
         }

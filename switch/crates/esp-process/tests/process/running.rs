@@ -16,7 +16,7 @@ use sluice_ports::poller::Poller;
 use sluice_ports::{PortCounters, Receiver, Transmitter};
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
-/// Text that every key in these tests contains, and that occurs nowhere else.
+/// Text that occurs in every key of these tests, and nowhere else.
 pub(crate) const SECRET: &str = "5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2";
 
 /// Runs `test` in a separate network namespace, with a veth pair: `engine`, and `port` for the switch.
@@ -144,7 +144,7 @@ impl Running {
         serde_json::from_str(&self.ctl(&["show", "--json"])).unwrap()
     }
 
-    /// Sends a packet behind a shim, and returns the frame that the engine answers.
+    /// Sends a packet after a shim, and returns the frame with which the engine answers.
     pub(crate) fn exchange(&mut self, task: Task, packet: &[u8]) -> Vec<u8> {
         self.send(task, packet);
         let mut answer = Vec::new();

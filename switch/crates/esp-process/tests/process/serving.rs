@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests that packets are served, that SAs are added and deleted, and which state survives the process.
+//! Tests that packets are served, and that SAs are added and deleted. Also tests which state survives the end of the
+//! process.
 
 use std::process::Command;
 
@@ -72,7 +73,7 @@ fn a_killed_engine_never_repeats_a_sequence_number() {
             }
             assert!(!engine.end(libc::SIGKILL).success());
         }
-        // At most two chunks of numbers were skipped.
+        // At most two chunks of sequence numbers were skipped.
         assert!(last < 3 << 20);
     });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests that serving frames as a batch has the same results as serving them one at a time.
+//! Tests that frames served as a batch have the same results as frames served one at a time.
 
 use proptest::prelude::*;
 use sluice_esp::algorithm::ALGORITHMS;

@@ -119,7 +119,7 @@ proptest! {
                 (true, true) => crate::support::ipv6("2001:db8::1", "2001:db8::2", 253, &vec![9; *size]),
             };
             if transport && !ipv6 {
-                // ESP does not authenticate the IP header, so the test may change it.
+                // The test changes the IP header, which ESP does not authenticate.
                 packet[5] = id as u8 + 1;
                 sluice_esp::ip::write_ipv4_checksum(&mut packet[..20]);
             }
@@ -128,7 +128,7 @@ proptest! {
             let size = (eights * 8).max(data / MAX_FRAGMENTS / 8 * 8 + 8);
             let mut pieces = fragments(&sealed, id as u32 + 1, size);
             if pieces.len() == 1 {
-                // A single IPv6 fragment would keep its fragment header, so the packet is sent whole.
+                // A single fragment would keep its fragment header in IPv6. So the packet is sent whole.
                 pieces = vec![sealed];
             }
             waiting.extend(pieces);
@@ -154,7 +154,7 @@ proptest! {
         prop_assert_eq!(pair.receiver.counters().all_drops(), 0);
     }
 
-    /// Tests that each random fragment is part of an answered packet, dropped or kept.
+    /// Tests that each random fragment is dropped, kept, or part of an answered packet.
     #[test]
     fn none_is_lost_track_of(
         ipv6: bool,
@@ -217,7 +217,7 @@ fn what_overlaps_is_dropped_as_a_whole() {
             assert_eq!(give(engine, &rest, 0), Err(Drop::FragmentOverlap));
             assert_eq!(drops(engine, Drop::FragmentOverlap), 4);
             assert_eq!(engine.held_fragments(), 0);
-            // Another datagram is not affected. This datagram is refused only until it times out.
+            // Another datagram is not affected. This one is refused until it times out.
             let again = fragments(&sealed, 6, 48);
             let given: Vec<_> = again.iter().map(|one| give(engine, one, 0)).collect();
             assert_eq!(given.last(), Some(&Ok(Some(inner(100)))));

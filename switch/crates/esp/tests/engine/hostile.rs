@@ -78,7 +78,7 @@ fn replayed_and_late() {
                 "the last number in the window"
             );
             assert_eq!(pair.open(&all[36]), Err(Drop::Replayed));
-            // With ESN the number is inferred to be in the next 2^32 numbers, so the integrity check fails.
+            // With ESN, the window takes the number for one of the next 2^32 numbers, so the integrity check fails.
             match (esn, algorithm.icv_len()) {
                 (false, _) => assert_eq!(pair.open(&all[35]), Err(Drop::Late)),
                 (true, 0) => {}
@@ -263,8 +263,8 @@ fn what_is_no_esp_for_an_sa() {
     assert_eq!(pair.open(&sealed).unwrap(), inner());
 }
 
-/// Tests that a frame is dropped if its shim does not match the SA. The router's tables and the engine's SAs may
-/// disagree.
+/// Tests that a frame is dropped if its shim does not match the SA. This happens if the router's tables and the
+/// engine's SAs disagree.
 #[test]
 fn numbers_that_mean_something_else_here() {
     let mut pair = Pair::of(GCM, Mode::Tunnel, false);
@@ -384,13 +384,14 @@ fn any_bytes_have_one_outcome() {
             // A fragment may be kept.
             prop_assert!(matches!(pair.receiver.process(&frame, 0, &mut pair.out), Err(_) | Ok(0)));
             prop_assert_eq!(outcomes(pair), before + 1);
-            // The sender may encrypt the frame if its packet is between the SA's ends. This must not panic.
+            // The sender encrypts the frame if its packet is between the SA's ends. Both cases are allowed, but not a
+            // panic.
             let _ = pair.sender.process(&frame, 0, &mut pair.out);
         }
     });
 }
 
-/// Turns bytes into a packet of this IP version. With `known`, the packet reaches an SA.
+/// Turns bytes into a packet of this IP version. If `known` is set, the packet reaches an SA.
 fn plausible(bytes: &[u8], version: u8, known: bool) -> Vec<u8> {
     let mut packet = bytes.to_vec();
     if let Some(first) = packet.first_mut() {

@@ -77,7 +77,7 @@ fn transport_mode_keeps_the_headers_for_every_hop() {
         spec.local = Some(addresses.0.parse().unwrap());
         spec.remote = Some(addresses.1.parse().unwrap());
     });
-    // Hop-by-hop options and routing header stay outside ESP. Destination options behind them are encrypted.
+    // Hop-by-hop options and routing header stay in front of ESP. The destination options after them are encrypted.
     let upper = [4; 24];
     let hop_by_hop = [43, 0, 1, 4, 0, 0, 0, 0];
     let routing = [60, 0, 4, 0, 0, 0, 0, 0];
@@ -342,7 +342,7 @@ fn an_idle_sa_whose_time_is_over_gives_up_its_keys() {
     let mut pair = amended(Mode::Tunnel, |spec| spec.hard = hard);
     pair.sender.tick(10_000_000_000);
     let packet = ipv4("10.0.0.1", "10.0.0.2", 1, &[0; 80]);
-    // A clock that runs backwards does not restore the erased keys.
+    // A clock that goes back does not restore the erased keys.
     assert_eq!(pair.seal_at(&packet, 0), Err(Drop::HardLifetime));
 }
 

@@ -38,7 +38,8 @@ proptest! {
         let mut seen = HashSet::new();
         let mut bytes = 0;
         for (inner_ipv6, payload) in &packets {
-            // Protocol 253 is for experiments (RFC 3692), so the engine corrects no checksum in the payload.
+            // Protocol 253 is for experiments (RFC 3692). The engine knows no checksum in it, so it changes nothing in
+            // the payload.
             let packet = match (transport, outer_ipv6, *inner_ipv6) {
                 (true, true, _) => ipv6(ends.0, ends.1, 253, payload),
                 (true, false, _) => ipv4(ends.0, ends.1, 253, payload),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests published vectors. This engine generates other IVs, so the vectors are only decrypted. Encrypted packets are
+//! Tests published vectors. They can only be decrypted, because this engine generates other IVs. Encrypted packets are
 //! tested with scapy (tests/test_scapy.py).
 
 use sluice_esp::cipher::Cipher;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Storage of chunks, and lookups in chunks.
 //!
-//! A chunk has the answers for 256 positions, one for each value of the next eight bits of an address. It is aligned to
-//! eight bytes:
+//! A chunk has the answers for 256 positions, one for each value of the next eight bits of an address. Chunks are
+//! aligned to eight bytes. A chunk contains:
 //!
 //! | bytes | content |
 //! |---|---|
@@ -10,10 +10,11 @@
 //! | 32 to 35 | for each word, the number of bits in the words before it |
 //! | 36 on | an item for each run; there is one run more than set bits |
 //!
-//! So the run of a position is found by counting bits, without a comparison or branch. Memory is allocated in units of
-//! eight bytes, with a free list for each size. A chunk's first three words are always in one cache line. The counts
-//! may be in the next line. Keeping them in the same line would cost 5 % more memory and save little, because then the
-//! items are often in the next line too.
+//! So the run of a position is found by counting bits, without a comparison or branch.
+//!
+//! Memory is allocated in units of eight bytes, with a free list for each size. A chunk's first three words are always
+//! in one cache line. The counts may be in the next line. Keeping them in the same line would cost 5 % more memory. It
+//! would save little, because the items are often in the next line too.
 
 use sluice_pages::PageVec;
 
@@ -34,8 +35,8 @@ const LARGEST: usize = (ITEMS + 256 * 4).div_ceil(UNIT);
 /// Minimum number of units of a chunk, which has one or two items.
 const SMALLEST: usize = (ITEMS + 1).div_ceil(UNIT);
 
-/// `LINE` is the number of units in a cache line. `WORDS` is the number of a chunk's first words that must be in one
-/// line.
+/// `LINE` is the number of units in a cache line. `WORDS` is the number of words at the start of a chunk that must be
+/// in one line.
 const LINE: usize = 64 / UNIT;
 const WORDS: usize = 3;
 
@@ -81,7 +82,7 @@ impl<I: LookupItem> Chunks<I> {
 
     fn units_mut(&mut self) -> &mut [u64] {
         let (start, len) = (self.lines.as_mut_ptr(), self.lines.len() * LINE);
-        // SAFETY: as above. The lines are borrowed mutably.
+        // SAFETY: a line consists of its units only. The lines are borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(start.cast(), len) }
     }
 
@@ -100,7 +101,8 @@ impl<I: LookupItem> Chunks<I> {
         self.used = at + units;
         let lines = self.used.div_ceil(LINE);
         if lines > self.lines.capacity() {
-            // Grows by a sixteenth. Doubling would waste about as much memory as this compact layout saves.
+            // Grows by a sixteenth. If the memory doubled, the unused half would waste about as much as this compact
+            // layout saves.
             self.lines.reserve(lines + lines / 16);
         }
         self.lines.resize(lines, Line([0; LINE]));
@@ -108,8 +110,8 @@ impl<I: LookupItem> Chunks<I> {
             .expect("65,536 chunks and as many as a reference counts are below 2^32 units")
     }
 
-    /// Returns the sizes of free ranges that can be split. The remainder of such a range must be large enough for a
-    /// chunk, and the first words of a chunk in the remainder must not cross the end of a line.
+    /// Returns the sizes of free ranges that can be split. After the split, the rest of such a range must be large
+    /// enough for a chunk. The first words of a chunk in the rest must not cross the end of a line.
     fn larger(&self, units: usize) -> impl Iterator<Item = usize> {
         (units + SMALLEST..=LARGEST).filter(move |size| {
             let last = self.free[*size].last();
@@ -117,7 +119,7 @@ impl<I: LookupItem> Chunks<I> {
         })
     }
 
-    /// Allocates units from a free range of `size` units. The remainder stays free.
+    /// Allocates units from a free range of `size` units. The rest of the range stays free.
     fn take(&mut self, size: usize, units: usize) -> Option<u32> {
         let at = self.free[size].pop()?;
         if size > units {
@@ -186,7 +188,8 @@ impl<I: LookupItem> Chunks<I> {
 
     fn items_mut(&mut self, at: u32, count: usize) -> &mut [I] {
         let first = self.first_item(at, count);
-        // SAFETY: as above. The lines are borrowed mutably.
+        // SAFETY: the items lie inside the lines, which are borrowed mutably. From byte 36 on they are aligned to their
+        // size. Any bits are a valid item.
         unsafe {
             let base = self.lines.as_mut_ptr().cast::<u8>();
             std::slice::from_raw_parts_mut(base.add(first).cast(), count)
@@ -207,9 +210,8 @@ impl<I: LookupItem> Chunks<I> {
         runs.items.extend_from_slice(self.items(at as u32, count));
     }
 
-    /// Replaces the answer of the positions `from..to`. Does so only if these positions are exactly one run, this run
-    /// has an answer (not a reference), and no adjacent run has the item `item`. Returns whether the answer was
-    /// replaced.
+    /// Sets the item of the positions `from..to` in place, if possible. The positions must be exactly one run with an
+    /// answer (not a reference), and no adjacent run may have the item `item`. Returns whether the item was set.
     pub(super) fn set_run(&mut self, at: u32, from: usize, to: usize, item: I) -> bool {
         let starts: [u64; 4] = std::array::from_fn(|word| self.units()[at as usize + word]);
         let begins = |position: usize| starts[position / 64] >> (position % 64) & 1 == 1;

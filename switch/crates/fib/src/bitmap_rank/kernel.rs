@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lookups. One function body is compiled for several sets of processor extensions, because a bit count takes one
-//! instruction with an extension and a dozen without it. The best version is selected at run time. All versions give
-//! the same answers, because they have the same source.
+//! Lookups. A bit count takes one instruction with a processor extension, and a dozen without it. So one function body
+//! is compiled for several sets of extensions, and the best version is selected at run time. All versions give the same
+//! answers, because they have the same source.
 
 use super::BitmapRank;
 use super::chunks::{chunk, item_address};
 use crate::lines::{Lines, fetch};
 use crate::lookup_item::LookupItem;
 
-/// Number of lookups whose loads overlap.
+/// Number of lookups that proceed together, so that their loads overlap.
 const LANES: usize = 32;
 
 /// Number of lines of a chunk that are prefetched before the item's line is known. The item is nearly always in one of
@@ -102,8 +102,8 @@ impl<'a, I: LookupItem> View<'a, I> {
     }
 }
 
-/// Looks up an address in a second-level chunk, which holds only answers. This is a separate function so that other
-/// lookups need no registers for it.
+/// Looks up an address in a second-level chunk, which holds only answers. This is a separate function, so that a lookup
+/// in the first level reserves no registers for it.
 #[cold]
 #[inline(never)]
 fn second_level<I: LookupItem>(rank: &BitmapRank<I>, index: u32, address: u32) -> u32 {
@@ -147,14 +147,14 @@ mod wide {
     }
 }
 
-/// Returns the line that holds the offset of an address' chunk.
+/// Returns the line that holds the offset of an address's chunk.
 #[inline]
 pub(super) fn index_lines<I: LookupItem>(rank: &BitmapRank<I>, address: u32) -> Lines {
     let offsets = rank.direct.as_ptr();
     Lines::of(offsets.wrapping_add((address >> 16) as usize))
 }
 
-/// Returns the lines of an address' chunk that most likely contain its item.
+/// Returns the lines of an address's chunk that most likely contain its item.
 #[inline]
 pub(super) fn lines<I: LookupItem>(rank: &BitmapRank<I>, address: u32) -> Lines {
     Lines::from(View::of(rank).first_chunk(address), LINES)

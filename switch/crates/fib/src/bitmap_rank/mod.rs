@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! IPv4 lookups by counting bits. The first sixteen bits of the address are the index into an array of *chunks*. In a
-//! chunk, the next eight bits select a run of equal answers. The index of the run is the number of run starts at or
-//! before these bits.
+//! chunk, the next eight bits select a *run*: consecutive values of these bits that have equal answers. The index of
+//! the run is the number of run starts at or before these bits.
 //!
-//! Storing ranges instead of prefixes is the idea of DXR (Zec, Rizzo, Mikuc: "DXR: towards a billion routing lookups
-//! per second in software", SIGCOMM CCR 2012). DXR searches the ranges by bisection. Here bits are counted instead, so
-//! a lookup is three dependent loads without a branch, in any table. Prefixes longer than 24 bits have second-level
-//! chunks. Chunks of one run are shared.
+//! DXR, too, stores ranges instead of prefixes (Zec, Rizzo, Mikuc: "DXR: towards a billion routing lookups per second
+//! in software", SIGCOMM CCR 2012). DXR searches the ranges by bisection. Here bits are counted instead. So in any
+//! table, a lookup is three dependent loads without a branch. If a /24 contains longer prefixes, it has a second-level
+//! chunk. Blocks with one answer share a chunk.
 //!
 //! There are two widths of items. [`BitmapRank16`] is smaller, and holds values up to 32,766. [`BitmapRank32`] holds
-//! values up to 2³¹ − 2. The structure takes 256 KiB. In addition, each /16 with more than one answer takes 36 bytes
-//! and one item per run, rounded up to a multiple of eight bytes.
+//! values up to 2³¹ − 2. The array takes 256 KiB. In addition, each /16 with more than one answer takes 36 bytes and
+//! one item per run, rounded up to a multiple of eight bytes.
 
 #![expect(
     private_bounds,
@@ -51,7 +51,7 @@ pub struct BitmapRank<I: LookupItem> {
     direct: Vec<u32>,
     second: Second,
     chunks: Chunks<I>,
-    /// Shared chunks of one run, by item. For each of them: its offset, and the number of /16s that use it.
+    /// Shared chunks of one run, by the item of the run. Each chunk has its offset and the number of /16s that use it.
     shared: HashMap<I, (u32, u32)>,
     scratch: Scratch<I>,
     /// Whether the processor has the extensions that the faster lookups need.
@@ -62,7 +62,7 @@ pub struct BitmapRank<I: LookupItem> {
 /// The second-level chunks.
 #[derive(Clone, Debug, Default)]
 struct Second {
-    /// For each reference, the offset of its chunk.
+    /// For each reference in a first-level chunk, the offset of the second-level chunk.
     offsets: Vec<u32>,
     free: Vec<u32>,
 }
@@ -100,7 +100,7 @@ impl<I> Default for Scratch<I> {
     }
 }
 
-/// A whole /16, or those of its /24s that form a prefix.
+/// A part of a /16: all of it, or the /24s of one longer prefix.
 #[derive(Clone, Copy)]
 struct Part {
     block: usize,
@@ -154,8 +154,8 @@ impl<I: LookupItem> BitmapRank<I> {
                 let (value, limit) = (value.unwrap_or_default(), I::LIMIT);
                 outcome = Err(BuildError::ValueTooLarge { value, limit });
             }
-            // If the last range continues from the previous block and begins at the same address as this range, this
-            // range replaces it.
+            // The last range may have been carried over from the previous block. If it begins at the same address as
+            // this range, this range replaces it.
             let start = address & 0xffff;
             if scratch.ranges.last().is_some_and(|range| range.0 == start) {
                 scratch.ranges.pop();
@@ -220,8 +220,8 @@ impl<I: LookupItem> BitmapRank<I> {
         self.chunks = chunks;
     }
 
-    /// Writes `scratch.ranges` to a part of a /16. Afterwards `scratch.ranges` holds only the last range, which
-    /// continues after this part.
+    /// Writes `scratch.ranges` to a part of a /16. Afterwards `scratch.ranges` holds only the last range, because this
+    /// range may continue in the next /16.
     fn put(&mut self, part: Part, scratch: &mut Scratch<I>) -> Result<(), BuildError> {
         let at = self.direct[part.block];
         let Some((_, last)) = scratch.ranges.last().copied() else {
@@ -329,7 +329,7 @@ impl<I: LookupItem> BitmapRank<I> {
     }
 }
 
-/// Returns the index of an address' /24 in its /16.
+/// Returns the index of an address's /24 in its /16.
 fn cell(address: u32) -> usize {
     (address >> 8 & 0xff) as usize
 }

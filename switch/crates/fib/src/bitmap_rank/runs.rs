@@ -6,8 +6,8 @@ use crate::lookup_item::LookupItem;
 /// Number of positions of a chunk.
 pub(super) const POSITIONS: usize = 256;
 
-/// A bitmap of the positions that start a run, and the item of each run. Position 0 always starts a run, so its bit is
-/// not set.
+/// A bitmap of the positions that start a run, and the item of each run. Position 0 always starts a run, so the bitmap
+/// leaves it out.
 #[derive(Clone, Debug)]
 pub(super) struct Runs<I> {
     pub(super) starts: [u64; 4],
@@ -24,7 +24,7 @@ impl<I> Default for Runs<I> {
 }
 
 impl<I: LookupItem> Runs<I> {
-    /// Returns runs that consist of a single run of all positions.
+    /// Returns a single run of all positions.
     pub(super) fn of(item: I) -> Self {
         Self {
             starts: [0; 4],
@@ -62,7 +62,7 @@ impl<I: LookupItem> Runs<I> {
     }
 
     /// Replaces the contents of the positions `from..to` by `others`, and writes the result to `made`. `others` are
-    /// pairs of position and item, and the first pair is at `from`.
+    /// pairs of position and item. The first pair has the position `from`.
     pub(super) fn replace(
         &mut self,
         from: usize,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Assigns one answer to all addresses of a prefix, if all these addresses are in one leaf. Nearly every change of a
-//! table is of this kind. The module `update` handles all other changes.
+//! Assigns one answer to all addresses of a prefix, if all these addresses are in one leaf. Nearly all changes of a
+//! routing table do no more than this. The module `update` handles all other changes.
 
 use super::batch::{Kernel, LinePosition};
 use super::build::{Trees, key, last_key, segment_end};
@@ -8,7 +8,7 @@ use super::line::{Line, leaf_fanout};
 use crate::Prefix;
 use crate::lookup_item::LookupItem;
 
-/// Capacity in parts: enough for the parts of any leaf and two more.
+/// Capacity for parts. A change adds at most two parts to those of a leaf.
 const PARTS: usize = 16;
 
 /// Parts of a leaf, stored on the stack.
@@ -59,9 +59,9 @@ impl<I: LookupItem> Parts<I> {
 }
 
 impl<I: LookupItem> Trees<I> {
-    /// Assigns an item to all addresses of a prefix, if these addresses lie in one leaf and the leaf has several parts
-    /// before and afterwards. Returns whether the item was assigned. Invariant: this function neither changes nor
-    /// creates a tree that has one answer for all keys.
+    /// Assigns an item to all addresses of a prefix, if two conditions hold: these addresses lie in one leaf, and the
+    /// leaf has several parts before and afterwards. Otherwise changes nothing. Returns whether the item was assigned.
+    /// Invariant: this function neither changes nor creates a tree that has one answer for all keys.
     pub(super) fn assign(
         &mut self,
         kernel: Kernel,
@@ -84,7 +84,7 @@ impl<I: LookupItem> Trees<I> {
         }
     }
 
-    /// Like [`assign`](Self::assign), with the leaf in which the prefix begins.
+    /// Like [`assign`](Self::assign), given the leaf in which the prefix begins.
     pub(super) fn assign_at(
         &mut self,
         leaf: LinePosition,
@@ -112,7 +112,7 @@ impl<I: LookupItem> Trees<I> {
         if last < until {
             new.go_on((last + 1, old.parts[to].1));
         }
-        // `go_on` merges at most the first of these parts, because adjacent parts of the old leaf have different items.
+        // Adjacent parts of the old leaf have different items. So at most the first of these parts is merged.
         rest.iter().for_each(|part| new.go_on(*part));
         let fits = (2..=leaf_fanout::<I>()).contains(&new.count);
         if fits {

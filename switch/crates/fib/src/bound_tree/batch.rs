@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Single lookups, and lookups in batches, whose cache misses overlap.
 //!
-//! All addresses of a chunk descend together, level by level. The first two levels are one step, because their lines
-//! are in the first-level or second-level cache. In each line, a vector compare yields the next line. No branch depends
-//! on the result of a search, so no branch is mispredicted. The few addresses that continue in the next segment do so
-//! together at the end.
+//! The addresses of a batch are taken in chunks. All addresses of a chunk descend together, level by level. The first
+//! two levels are one step, because their lines are in the first-level or second-level cache. In each line, a vector
+//! compare yields the next line. No branch depends on the result of a search, so no branch is mispredicted. At the end,
+//! the few addresses that continue in the next segment do so together.
 
 use super::build::{SEGMENTS, Trees, key};
 use super::line::{INNER, Line, leaf};
@@ -14,7 +14,7 @@ use crate::lookup_item::LookupItem;
 /// Number of addresses in a chunk. It is large enough to cover the latency of a cache miss.
 const CHUNK: usize = 64;
 
-/// Number of values that are tested for references together.
+/// Number of values that are tested together for a reference.
 const PASSED: usize = 16;
 
 /// Set of processor instructions for lookups.
@@ -30,8 +30,8 @@ pub(super) enum Kernel {
     Avx512,
 }
 
-/// Functions that count the bounds of a line that are below a key. The arguments are the line, the key, and a mask of
-/// the words that are bounds.
+/// Functions that count the bounds of a line that are below a key. The arguments are the line, the key, and a mask that
+/// says which words of the line are bounds.
 trait Count: Fn(&Line, u32, u32) -> u32 + Copy {}
 
 impl<T: Fn(&Line, u32, u32) -> u32 + Copy> Count for T {}
@@ -90,7 +90,8 @@ impl Kernel {
         }
     }
 
-    /// Returns the leaf of an address. All other lines that a lookup reads are probably in a cache near the core.
+    /// Returns the leaf of an address in memory, for a prefetch. All other lines that a lookup reads are probably in a
+    /// cache near the core.
     #[inline]
     pub(super) fn leaf<I: LookupItem>(self, view: View<'_, I>, address: u128) -> *const Line {
         match self {
@@ -198,8 +199,8 @@ mod x86 {
     fn avx512(line: &Line, key: u32, mask: u32) -> u32 {
         let below: u32;
         // SAFETY: this loads the line's 64 bytes, which are aligned. The processor has these instructions. They are
-        // written in assembly, because the compiler would apply the mask in a separate instruction. This instruction
-        // would cost a quarter of the compare.
+        // written in assembly, because the compiler would use a separate instruction to apply the mask. The compare
+        // would then take a quarter longer.
         unsafe {
             let bounds = _mm512_load_si512(line.words().as_ptr().cast());
             std::arch::asm!(
@@ -278,7 +279,7 @@ pub(super) struct View<'a, I> {
 }
 
 impl<I: LookupItem> View<'_, I> {
-    /// Returns the topmost line of an address' tree.
+    /// Returns the topmost line of an address's tree.
     #[inline(always)]
     fn begin(self, address: u128) -> u32 {
         // SAFETY: there are 2^16 roots.
@@ -288,8 +289,8 @@ impl<I: LookupItem> View<'_, I> {
     /// Returns the child of an inner line that the search for a key visits next.
     #[inline(always)]
     fn child(self, at: u32, key: u32, count: impl Count) -> u32 {
-        // SAFETY: topmost lines and children of inner lines are lines of the pool. The number of children of an inner
-        // line is one more than its number of bounds.
+        // SAFETY: topmost lines and children of inner lines are lines of the pool. An inner line has one child more
+        // than bounds.
         let line = unsafe { self.trees.pool.lines().get_unchecked(at as usize) };
         line.first_child().wrapping_add(count(line, key, INNER))
     }
@@ -297,7 +298,7 @@ impl<I: LookupItem> View<'_, I> {
     /// Returns the item of a leaf for a key.
     #[inline(always)]
     fn item(self, at: u32, key: u32, count: impl Count) -> I {
-        // SAFETY: as in `child`. The number of items of a leaf is one more than its number of bounds.
+        // SAFETY: `at` is a line of the pool. A leaf has one item more than bounds.
         unsafe {
             let line = self.trees.pool.lines().get_unchecked(at as usize);
             line.item(count(line, key, leaf::<I>()))
@@ -325,7 +326,7 @@ impl<I: LookupItem> View<'_, I> {
         }
     }
 
-    /// Returns an address' leaf in the first segment.
+    /// Returns an address's leaf in the first segment.
     #[inline(always)]
     fn first_leaf(self, address: u128, count: impl Count) -> *const Line {
         let key = key(address, 0);
@@ -358,9 +359,9 @@ impl<I: LookupItem> View<'_, I> {
         }
     }
 
-    /// Looks up all addresses in the first segment, with trees of the height `HEIGHT`, or of any height if `HEIGHT` is
-    /// 0. With a constant height, a descent has no branches, so the processor overlaps the descents of several
-    /// addresses.
+    /// Looks up all addresses in the first segment. `HEIGHT` is the height of the trees, or 0 for a height that is
+    /// known only at run time. With a constant height, a descent has no branches, so the processor overlaps the
+    /// descents of several addresses.
     #[inline(always)]
     fn all<const HEIGHT: usize>(self, addresses: &[u128], values: &mut [u32], count: impl Count) {
         let (chunks, rest) = addresses.as_chunks::<CHUNK>();
@@ -378,7 +379,7 @@ impl<I: LookupItem> View<'_, I> {
             0 => self.trees.heights[0],
             height => height,
         };
-        // During the descent, each element of `values` holds the number of the address' current line.
+        // During the descent, each element of `values` holds the number of the address's current line.
         together(addresses, values, |address, line| {
             *line = self.begin(address);
             for _ in 1..height.min(3) {
@@ -438,7 +439,8 @@ impl<I: LookupItem> Trees<I> {
             first = line.words()[before as usize] + 1;
         }
         if INNER >> child & 1 == 1 {
-            // The bound after the child limits its keys. A missing bound is stored as the greatest key.
+            // The bound after the child gives the child's last key. If the child is the last one, the stored bound is
+            // the greatest key.
             last = last.min(line.words()[child as usize]);
         }
         LinePosition {
@@ -449,7 +451,7 @@ impl<I: LookupItem> Trees<I> {
     }
 }
 
-/// Calls `one` for each address and value. Groups of calls are unrolled, so that the processor overlaps them.
+/// Calls `one` for each address and value. Unrolls groups of calls, so that the processor overlaps them.
 #[inline(always)]
 fn together(addresses: &[u128], values: &mut [u32], one: impl Fn(u128, &mut u32)) {
     const GROUP: usize = 4;
@@ -465,7 +467,7 @@ fn together(addresses: &[u128], values: &mut [u32], one: impl Fn(u128, &mut u32)
     }
 }
 
-/// Addresses whose lookup continues in a segment after the first.
+/// Addresses whose lookup continues in a segment after the first. Each of them has a lane.
 struct Lanes {
     /// Index of each lane's address in the chunk.
     whose: [usize; CHUNK],
@@ -477,7 +479,7 @@ struct Lanes {
 }
 
 impl Lanes {
-    /// Value with no lanes in use, and capacity for [`CHUNK`] lanes.
+    /// Lanes none of which is in use.
     const EMPTY: Self = Self {
         whose: [0; CHUNK],
         keys: [0; CHUNK],
@@ -485,7 +487,7 @@ impl Lanes {
         count: 0,
     };
 
-    /// Descends all lanes from the topmost lines to their leaves.
+    /// Descends the trees of all lanes from their topmost lines to their leaves.
     #[inline(always)]
     fn go_down<I: LookupItem>(&mut self, view: View<'_, I>, height: usize, count: impl Count) {
         for level in 1..height {
@@ -499,8 +501,8 @@ impl Lanes {
         }
     }
 
-    /// Replaces values that stand for references by the results of the next segments. References are rare, so groups of
-    /// values without a reference are skipped.
+    /// Continues the lookups whose value stands for a reference, and replaces the value by the answer. References are
+    /// rare, so values are tested in groups. A group without a reference is skipped.
     #[inline(always)]
     fn go_further<I: LookupItem>(
         &mut self,
@@ -558,13 +560,13 @@ impl Lanes {
     }
 }
 
-/// Returns whether a value is the result of [`LookupItem::value`] for a reference.
+/// Returns whether a value is the one that [`LookupItem::value`] returns for a reference.
 #[inline(always)]
 fn refers<I: LookupItem>(value: u32) -> bool {
     value.wrapping_add(1) & (I::LIMIT + 2) != 0
 }
 
-/// Returns whether at least one of the values is the result of [`LookupItem::value`] for a reference.
+/// Returns whether at least one of the values stands for a reference.
 #[inline(always)]
 fn any_refers<I: LookupItem>(values: &[u32]) -> bool {
     let bits = values.iter().map(|value| value.wrapping_add(1));

@@ -9,7 +9,7 @@ use crate::lookup_item::LookupItem;
 /// Number of segments of an address after the first 16 bits.
 pub(super) const SEGMENTS: usize = 4;
 
-/// Number of children of an inner line when it is built. The maximum is sixteen; the difference is room for later
+/// Number of children of an inner line in a newly built tree. The maximum is sixteen. The unused two are room for later
 /// changes.
 const CHILDREN: usize = 14;
 
@@ -23,19 +23,21 @@ pub(super) fn segment_end(segment: usize) -> u32 {
     (segment_start(segment) + 32).min(u128::BITS)
 }
 
-/// Returns an address' key in a segment: the segment's 32 bits, zero-padded.
+/// Returns an address's key in a segment: the segment's 32 bits, zero-padded.
 #[inline(always)]
 pub(super) fn key(address: u128, segment: usize) -> u32 {
     address.bits(segment_start(segment), 32)
 }
 
-/// Returns an address' last key in a segment: the segment's bits, padded with ones.
+/// Returns the last key of an address in a segment: the segment's bits, padded with ones. Only the last segment has
+/// fewer than 32 bits.
 pub(super) fn last_key(address: u128, segment: usize) -> u32 {
     let padding = segment_start(segment) + 32 - segment_end(segment);
     key(address, segment) | ((1 << padding) - 1)
 }
 
-/// Appends a part that begins at `start`. Drops the last part if it is empty, and merges adjacent equal answers.
+/// Appends a part that begins at `start`. If the last part begins there too, it is empty and is removed. Adjacent equal
+/// answers are merged.
 pub(super) fn push<I: LookupItem>(parts: &mut Vec<(u32, I)>, start: u32, item: I) {
     parts.pop_if(|(last, _)| *last == start);
     let same = parts.last().is_some_and(|(_, last)| *last == item);
@@ -44,18 +46,19 @@ pub(super) fn push<I: LookupItem>(parts: &mut Vec<(u32, I)>, start: u32, item: I
     }
 }
 
-/// Content of a cell of a segment: an answer, or cells of the next segment.
+/// Content of a cell of a segment. A cell is a range of keys with one answer, or a single key whose addresses differ in
+/// later bits. Such a key has cells of the next segment.
 #[derive(Debug)]
 pub(super) enum Content<I> {
     Answer(I),
     Further(Cells<I>),
 }
 
-/// Cells of a segment in ascending order, each with the key at which it begins.
+/// Cells of a segment in ascending order, each with its first key.
 pub(super) type Cells<I> = Vec<(u32, Content<I>)>;
 
-/// Converts ranges of addresses to cells of a segment. The addresses must agree in all bits before the segment. In the
-/// first address of the first range, all bits after the segment must be 0.
+/// Converts ranges of addresses to cells of a segment. The addresses must agree in all bits before the segment. The
+/// first address must have 0 in all bits after the segment.
 pub(super) fn cells<I: LookupItem>(ranges: &[(u128, I)], segment: usize) -> Cells<I> {
     let rest = u128::BITS - segment_end(segment);
     let mut found: Cells<I> = Vec::new();
@@ -110,7 +113,7 @@ pub(super) fn most<I: LookupItem>(height: usize) -> usize {
     leaf_fanout::<I>() * FANOUT.pow(height as u32 - 1)
 }
 
-/// Returns the maximum number of parts of a tree of this height that still has room for changes.
+/// Returns the maximum number of parts with which a tree of this height still has room for changes.
 pub(super) fn roomy<I: LookupItem>(height: usize) -> usize {
     most::<I>(height) * 7 / 8
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A line of a tree. It is a cache line that holds the bounds that divide its region into parts, and the children or
-//! items of the parts.
+//! A line of a tree. It is a cache line. A line stands for a range of keys, its region. Its bounds divide the region
+//! into parts. Each part has a child or an item, which the line also holds.
 
 use crate::lookup_item::LookupItem;
 
@@ -16,15 +16,15 @@ const SIZE: usize = 64;
 /// Value of an unused word. No key exceeds this value.
 const PAD: u32 = u32::MAX;
 
-/// A line. Its first words are bounds in ascending order. A bound is the first key of a part, minus one; the first part
-/// has no bound. So the number of bounds below a key is the index of the key's part, and unused words never count. In
-/// an inner line, the last word is the number of the first child's line, and the other children follow that line. A
-/// leaf ends with the items of its parts.
+/// A line. Its first words are bounds in ascending order. The bound of a part is the part's first key minus one. The
+/// first part has no bound. So the number of bounds below a key is the index of the key's part, and unused words never
+/// count. In an inner line, the last word is the number of the line that holds the first child. The other children are
+/// in the lines after it. A leaf ends with the items of its parts.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Line([u32; SIZE / 4]);
 
-/// Returns the maximum number of parts of a leaf. A leaf has one item for each part, and one bound less than parts.
+/// Returns the maximum number of parts of a leaf. Each part takes one item, and each part but the first takes a bound.
 pub(super) const fn leaf_fanout<I: LookupItem>() -> usize {
     (SIZE + 4) / (4 + I::SIZE)
 }
@@ -83,7 +83,7 @@ impl Line {
         self.0[FANOUT - 1]
     }
 
-    /// Returns the first key of each child of an inner line, without the first child.
+    /// Returns the first keys of an inner line's children, except that of the first child.
     pub(super) fn inner_starts(&self) -> impl Iterator<Item = u32> + '_ {
         let bounds = self.0[..FANOUT - 1].iter();
         bounds
@@ -91,7 +91,7 @@ impl Line {
             .map(|&bound| start(bound))
     }
 
-    /// Returns the parts of a leaf whose region begins with `first`.
+    /// Returns the parts of a leaf, each with its first key and its item. The region of the leaf begins with `first`.
     pub(super) fn parts<I: LookupItem>(&self, first: u32) -> impl Iterator<Item = (u32, I)> + '_ {
         let bounds = self.0[..leaf_fanout::<I>() - 1].iter();
         let bounds = bounds.take_while(|bound| **bound != PAD);

@@ -16,17 +16,18 @@
 //! ```
 //!
 //! The routes divide the address space into ranges. All addresses of a range have one answer. The starts of ranges are
-//! bounds. For each value of the first 16 bits, the bounds form a tree of cache lines, similar to a B+-tree. A line is
-//! searched with one vector compare. The number of ones in the result selects the child.
+//! bounds. For each value of the first 16 bits (a *root*), the bounds form a tree of cache lines, similar to a B+-tree.
+//! A line is searched with one vector compare. The number of ones in the result selects the child.
 //!
 //! All trees of a segment have the same height, which is four lines for a full Internet table. So the addresses of a
-//! batch descend together, without a branch that could be mispredicted. The inner lines, a fifteenth of all lines, stay
-//! in the second-level cache. So an address costs at most one miss, and the misses of a batch overlap. Few routes are
-//! longer than 48 bits. Addresses under such a route continue in the next segment.
+//! batch descend together, without a branch that could be mispredicted. Only a fifteenth of all lines are inner lines,
+//! and these stay in the second-level cache. So an address costs at most one miss, and the misses of a batch overlap.
+//! Few routes are longer than 48 bits. For such routes, a leaf has a *reference* to a tree of the next segment, and a
+//! lookup continues there.
 //!
 //! PlanB shows that such a tree with vector compares and batches is faster than tries (Zhang, Liu, Chen, Li, Shu, Hsu,
 //! Zhang: "PlanB: Efficient Software IPv6 Lookup with Linearized B+-Tree", NSDI 2026). PlanB uses one tree with bounds
-//! of 64 bits. Here the first 16 bits are an index. So bounds have 32 bits, and a line has twice as many bounds. The
+//! of 64 bits. Here the first 16 bits are an index, so bounds need only 32 bits and a line holds twice as many. The
 //! tree is changed in place (see `assign` and `update`).
 //!
 //! Depends on the RIB. Invariant: the answers are those of a linear search over all prefixes, for any order of updates.
@@ -72,13 +73,13 @@ const TOGETHER: usize = 16;
 pub struct BoundTree<I: LookupItem> {
     /// For each value of the first 16 bits, the topmost line of its tree.
     roots: Vec<u32>,
-    /// For each answer, the tree that has this answer for all keys, and the number of roots that use the tree.
+    /// For each answer, the tree that has this answer for all keys, and the number of roots that share the tree.
     shared: HashMap<I, (u32, u32)>,
     trees: Trees<I>,
     kernel: Kernel,
 }
 
-/// Returns the ranges of a prefix' addresses with their answers, in ascending order.
+/// Returns the ranges of a prefix's addresses with their answers, in ascending order.
 fn ranges<I: LookupItem>(
     rib: &Rib<u128>,
     prefix: Prefix<u128>,
@@ -104,15 +105,14 @@ fn root_of(address: u128) -> u16 {
     (address >> (128 - ROOT_BITS)) as u16
 }
 
-/// One or more consecutive values of the first 16 bits, and their ranges. If there are several values, a single range
-/// covers all of them.
+/// Consecutive roots (values of the first 16 bits) with the ranges of their addresses. A stretch of several roots has a
+/// single range, which covers all of them.
 struct Stretch<I> {
     roots: RangeInclusive<u16>,
     ranges: Vec<(u128, I)>,
 }
 
-/// Divides values of the first 16 bits into stretches. The first range must begin at the first address of the first
-/// value.
+/// Divides roots into stretches. The first range must begin at the first address of the first root.
 fn stretches<I: LookupItem>(
     roots: RangeInclusive<u16>,
     ranges: &[(u128, I)],
@@ -132,7 +132,7 @@ fn stretches<I: LookupItem>(
             next += 1;
             own.push(ranges[next]);
         }
-        // The range covers all roots before the root in which the next range begins.
+        // The range covers all roots before the one in which the next range begins.
         let after = ranges
             .get(next + 1)
             .map(|(start, _)| u32::from(root_of(*start)));
@@ -204,8 +204,8 @@ impl<I: LookupItem> BoundTree<I> {
         }
     }
 
-    /// Returns the item for the answer that all addresses of a change's prefix now have. Returns `None` if the change
-    /// does not state such an answer, if the answer does not fit, or if the prefix is not longer than the root index.
+    /// Returns the item for a change that gives all addresses of its prefix one answer. Returns `None` for any other
+    /// change, for an answer that does not fit in an item, and for a prefix that is not longer than the root index.
     fn item(change: Change<u128>) -> Option<I> {
         let value = change.answer()?;
         let fits = value <= I::LIMIT || value == NONE;
@@ -336,7 +336,7 @@ impl<I: LookupItem> Algorithm<u128> for BoundTree<I> {
             let mut stays = true;
             for (change, position) in changes.iter().zip(positions) {
                 if !(stays && self.assign_at(*change, position)) {
-                    // This may have moved lines, so the positions are no longer valid.
+                    // The call may move lines, so the positions are no longer valid.
                     self.follow(*change, rib)?;
                     stays = false;
                 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Updates trees from the RIB. A change of one route usually rewrites one leaf.
 //!
-//! The parts of a leaf under the changed prefix are replaced. If the new parts do not fit in the leaf, everything below
-//! the leaf's parent is rebuilt. If the parent has not enough spare room, everything below the parent's parent is
+//! Replaces the parts of a leaf that are under the changed prefix. If the new parts do not fit in the leaf, everything
+//! below the leaf's parent is rebuilt. If the parent has not enough spare room, everything below the parent's parent is
 //! rebuilt, and so on.
 
 use super::build::{Trees, cells, key, last_key, most, push, roomy, segment_end};
@@ -44,7 +44,7 @@ struct Node {
 }
 
 impl Node {
-    /// Returns the children that searches for keys of a span visit.
+    /// Returns those children of the node that have keys of the span.
     fn children(self, line: &Line, span: Span) -> impl Iterator<Item = Self> + use<> {
         let mut starts = [self.region.first; FANOUT];
         let mut count = 1;
@@ -74,8 +74,8 @@ impl Node {
 /// Error: a node has too little room for the new parts.
 struct Overflow;
 
-/// Replaces the parts within `span` by `new`. `old` are parts that cover `region`. The first new part must begin at or
-/// before the start of the span. Returns all parts.
+/// Returns `old` with the parts within `span` replaced by `new`. The parts `old` cover `region`. The first new part
+/// must begin at or before the start of the span.
 fn splice<I: LookupItem>(
     old: &[(u32, I)],
     region: Span,
@@ -106,7 +106,7 @@ fn splice<I: LookupItem>(
 }
 
 impl<I: LookupItem> Trees<I> {
-    /// Updates a tree of a segment to the ranges of a prefix. The tree must be the one for the prefix' bits before the
+    /// Writes the ranges of a prefix to a tree of a segment. The tree must be the one for the prefix's bits before the
     /// segment.
     pub(super) fn update(
         &mut self,
@@ -128,7 +128,7 @@ impl<I: LookupItem> Trees<I> {
             }
             return Ok(());
         }
-        // The cell has one answer so far. It becomes a tree, unless nothing has changed.
+        // So far the cell has one answer. If this changes, the cell gets a tree of the next segment.
         let mut whole = vec![(cell.address(), item)];
         whole.pop_if(|(start, _)| *start == prefix.address());
         whole.extend_from_slice(ranges);
@@ -238,7 +238,7 @@ impl<I: LookupItem> Trees<I> {
         });
     }
 
-    /// Visits the parts of all leaves that searches for keys of a span reach.
+    /// Calls `visit` for the parts of all leaves that have keys of the span.
     fn visit(&self, node: Node, span: Span, visit: &mut impl FnMut(u32, I)) {
         let line = self.pool.get(node.at);
         if node.height == 1 {

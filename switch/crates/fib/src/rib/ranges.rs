@@ -20,7 +20,7 @@ impl<A: Address> Rib<A> {
     }
 
     /// Divides a prefix that has longer prefixes inside it, as [`for_each_range`](Self::for_each_range) does. `outer`
-    /// is the value of the longest prefix that covers it.
+    /// is the value of the longest prefix that covers the whole prefix.
     fn cut(&self, prefix: Prefix<A>, outer: Option<u32>, visit: &mut impl FnMut(A, Option<u32>)) {
         let mut ranges = Ranges {
             // Values of the routes that contain the current address, each with the route's last address.
@@ -40,7 +40,8 @@ impl<A: Address> Rib<A> {
 /// State of [`Rib::for_each_range`].
 struct Ranges<'a, A, V> {
     stack: Vec<(A, Option<u32>)>,
-    /// The range that has begun last. A longer prefix that begins at the same address may still override it.
+    /// The range that began last. It is not reported yet, because a longer prefix that begins at the same address may
+    /// override it.
     pending: (A, Option<u32>),
     said: Option<Option<u32>>,
     visit: &'a mut V,

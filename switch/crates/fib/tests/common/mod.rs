@@ -46,7 +46,8 @@ impl<A: Address> Naive<A> {
         inside
     }
 
-    /// Returns the addresses at both ends of every prefix and next to them. Answers can change only there.
+    /// Returns the first and last address of every prefix, and the addresses next to them. Answers can change only
+    /// there.
     pub(crate) fn edges(&self) -> Vec<A> {
         let mut edges = Vec::new();
         for (prefix, _) in &self.0 {

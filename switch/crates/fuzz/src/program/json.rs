@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Mutates JSON. The result is still JSON, but one to four positions have wrong ids, names, numbers, lengths or
-//! references.
+//! Mutates JSON. The result is still JSON, but it has wrong ids, names, numbers, lengths or references at one to four
+//! positions.
 
 use std::collections::HashMap;
 
@@ -74,14 +74,15 @@ fn parse(input: &[u8]) -> Option<Value> {
     let mut deserializer = serde_json::Deserializer::from_slice(input);
     deserializer.disable_recursion_limit();
     let depth = input.iter().filter(|byte| matches!(byte, b'[' | b'{'));
-    // A mutation may nest values deeper than the parser allows. Such inputs are not mutated further as JSON.
+    // A mutation may nest values deeper than the parser allows. Deeply nested inputs are no longer mutated as JSON.
     if depth.count() > 1 << 18 {
         return None;
     }
     Value::deserialize(&mut deserializer).ok()
 }
 
-/// Scalars by the name of their member. A mutation takes the new value of a member from the scalars with the same name.
+/// Scalars, grouped by the name of the member that has them. When a member gets a new value, it is one of the scalars
+/// of members with the same name.
 #[derive(Default)]
 struct Known(HashMap<String, Vec<Value>>);
 
@@ -247,7 +248,7 @@ fn change_members(random: &mut Random, known: &Known, members: &mut Map<String, 
             members.insert(format!("{one}_"), value);
         }
         3 => {
-            // Replaces the reference to the next node by the name of any node, so that loops occur.
+            // Replaces the reference to the next node by any node's name, so that loops occur.
             let value = known.any(random, "name");
             let next = keys.iter().find(|key| NEXT.contains(&key.as_str()));
             members.insert(next.unwrap_or(&one).clone(), value);

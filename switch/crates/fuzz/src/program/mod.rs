@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Implements the target `program`: passes damaged BMv2 JSON to the loader.
 //!
-//! The input is the JSON. The loader either refuses the input with an error that describes the problem, or returns a
-//! program that can run. The target then sends fifty frames through the program with random tables, and checks the
-//! invariants of the target `packet`. The target also compiles one in eight programs. A compiled program must agree
-//! with the interpreter, as in the target `engines`.
+//! The input is the JSON. The loader must either refuse it with an error that describes the problem, or return a
+//! program that can run. The target sends about fifty frames through such a program with random tables, and checks the
+//! invariants of the target `packet`. It also compiles one in eight programs. A compiled program must give the same
+//! results as the interpreter, as in the target `engines`.
 
 mod json;
 
@@ -63,7 +63,7 @@ impl Target for ProgramTarget {
         self.seeds.clone()
     }
 
-    /// Mutates the input. In most cases mutates it as JSON, so that the result is nearly a program; otherwise as plain
+    /// Mutates the input. Mutates it mostly as JSON, so that the result is nearly a program, and otherwise as plain
     /// bytes.
     fn mutate(&self, random: &mut Random, input: &[u8], other: &[u8]) -> Vec<u8> {
         match json::mutate(random, input, other) {

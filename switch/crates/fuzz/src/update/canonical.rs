@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Computes the canonical form in which a server must return entities (P4Runtime 1.5, sections 8.4 and 9). Byte strings
-//! have their shortest form, and fields and parameters are in P4Info's order. Optional parts that were not requested
-//! are left out.
+//! Computes the canonical form in which a server must return entities (P4Runtime 1.5, sections 8.4 and 9). In this
+//! form, byte strings are as short as possible, and fields and parameters are in P4Info's order. Optional parts that
+//! were not requested are left out.
 
 use sluice_p4runtime::proto::v1::entity::Entity as EntityKind;
 use sluice_p4runtime::proto::v1::*;
@@ -60,7 +60,7 @@ pub(super) fn entity(info: &Info, kind: &EntityKind) -> EntityKind {
     kind
 }
 
-/// Converts a write of several cells to the form in which a server returns one of these cells.
+/// Converts the entity of a write to several cells to the entity that a server returns for one of these cells.
 pub(super) fn cell(kind: &EntityKind, index: i64) -> EntityKind {
     let mut kind = kind.clone();
     let index = Some(Index { index });

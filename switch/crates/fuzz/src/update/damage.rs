@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Damages parts of entities without using P4Info. A function returns `None` if the update has no part that it can
-//! damage.
+//! Damages parts of entities without using P4Info. Each function returns `None` if the update has no part that the
+//! function can damage.
 
 use prost::Message;
 use sluice_p4runtime::proto::v1::*;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Holds P4Info in a form for generating updates. The server's own representation of P4Info is not used.
+//! Holds P4Info in a form that suits the generation of updates. This form is independent of the server's own
+//! representation.
 
 use std::collections::BTreeMap;
 

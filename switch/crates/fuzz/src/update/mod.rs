@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements the target `update`, which sends valid and damaged P4Runtime writes to the real server, and applies them
-//! to a simple model of the server.
+//! Implements the target `update`: sends valid and damaged P4Runtime writes to the real server, and compares the server
+//! with a simple model.
 //!
 //! ```text
 //!   P4Info ──► info ──► generate ──► mutation ──► server ──► codes ──► model.errors   is the code allowed?
@@ -163,7 +163,7 @@ struct Step {
     update: Update,
     /// Damage of the update; `None` if it is well formed.
     damage: Option<Damage>,
-    /// Codes with which the model expects the undamaged update to fail.
+    /// Codes of which the model expects one, if the update is not damaged. Empty if the update must succeed.
     errors: Vec<Code>,
 }
 
@@ -231,7 +231,7 @@ impl Run<'_> {
         for (step, code) in steps.iter().zip(codes) {
             tally.add("updates", 1);
             tally.add("damaged", u64::from(step.damage.is_some()));
-            // An aborted update was valid, but the server rolled it back with its batch.
+            // An aborted update was valid itself, but the server rolled it back together with its batch.
             let code = match code {
                 Code::Ok if undone => panic!("acknowledged in a batch that failed: {step:?}"),
                 Code::Aborted if undone => Code::Ok,

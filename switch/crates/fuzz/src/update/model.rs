@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Models the server's content as a map from names to entities, and predicts the result of each update.
 //!
-//! The target applies acknowledged updates to the model. The model's content then predicts the results of the next
-//! update. The model is based only on the specification and on P4Info, not on the server's implementation.
+//! The target applies acknowledged updates to the model. The content of the model then predicts the results of the next
+//! update. The model follows the specification and P4Info, not the server's implementation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -215,7 +215,7 @@ impl Model {
         errors
     }
 
-    /// Returns whether an entry or group of the profile uses an object. `uses` checks a single entry or group.
+    /// Returns whether an entry or group of the profile uses an object. `uses` tells this for a single entry or group.
     fn is_used(&self, info: &Info, profile: u32, uses: impl Fn(&EntityKind) -> bool) -> bool {
         let concerned = |name: &Name| match name {
             Name::Entry(table, ..) => {
@@ -291,8 +291,8 @@ impl Model {
                 ..before
             };
         } else if entry.action.is_none() {
-            // Without an action in the update, an entry keeps its action, and a default entry gets the program's action
-            // again.
+            // If the update has no action, an entry keeps its action. A default entry then gets the action that the
+            // program defines.
             let source = if given.is_default_action {
                 self.initial.get(&name)
             } else {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Mutates updates as a malicious client could. Includes the mutations of common switch fuzzers, and some more.
+//! Mutates updates as a malicious client could. The mutations include those of common switch fuzzers.
 //!
-//! Each mutation damages an update in one way. A list states the codes with which a server may refuse the damaged
-//! update (P4Runtime 1.5, section 9). If the specification allows several codes, the list has all of them.
+//! Each mutation damages an update in one way. A list gives the codes with which a server may refuse the damaged update
+//! (P4Runtime 1.5, section 9): all those that the specification allows.
 
 use sluice_p4runtime::proto::v1::entity::Entity as EntityKind;
 use sluice_p4runtime::proto::v1::*;

@@ -79,7 +79,7 @@ pub(super) const ALL: [Mutation; 34] = [
     Mutation::Bytes,
 ];
 
-/// Allowed results of a damaged update.
+/// Result that is allowed for a damaged update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Damage {
     /// The update must be refused with one of these codes.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Defines names of entities. A name is an entity's identity without its content.
+//! Defines names of entities. A name identifies an entity and leaves out its content.
 
 use sluice_p4runtime::proto::v1::entity::Entity as EntityKind;
 use sluice_p4runtime::proto::v1::*;
@@ -65,7 +65,8 @@ impl Name {
         Self::Entry(entry.table_id, field_names(&entry.r#match), entry.priority)
     }
 
-    /// Returns whether both names have the same kind and owner, such as entries of one table or members of one profile.
+    /// Returns whether both names have the same kind and belong to the same object, such as entries of one table or
+    /// members of one profile.
     pub(super) fn is_kin_of(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Entry(a, ..), Self::Entry(b, ..))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Searches an ordered list of rules one by one, for comparison only: the product has no such search.
 //!
-//! Both lists compare the fields in the order of VPP's SPD: protocol, destination, source, ports. They leave a rule at
-//! the first field that does not match.
+//! Both list types ([`PolicyPool`], [`CompactList`]) compare a packet's fields in the order of VPP's SPD: protocol,
+//! destination, source, ports. At the first field that does not match, they continue with the next rule.
 
 use crate::traces::policy::Rule;
 
@@ -48,14 +48,14 @@ impl PacketKey {
     }
 }
 
-/// A list in VPP's form. Each rule has room for IPv6 and the data of SAs, 104 bytes in total. Addresses are in network
-/// byte order. The order of the rules is that of a vector of indices.
+/// A list laid out like VPP's SPD. A rule takes 104 bytes, with space for IPv6 addresses and for its SA. Addresses are
+/// in network byte order. A vector of indices gives the order of the rules.
 pub(crate) struct PolicyPool {
     order: Vec<u32>,
     policies: Vec<Policy>,
 }
 
-/// Addresses of one end, with room for IPv6. An IPv4 address takes the last four bytes.
+/// Address range of a source or destination, with space for IPv6. An IPv4 address takes the last four bytes.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Addresses {
@@ -135,7 +135,7 @@ impl LinearList for PolicyPool {
     }
 }
 
-/// A list in the smallest form: 28 bytes a rule, in order, in host byte order.
+/// A list in a compact layout: 28 bytes per rule, stored in the list's order, in host byte order.
 pub(crate) struct CompactList(Vec<Ranges>);
 
 /// A rule of a [`CompactList`].

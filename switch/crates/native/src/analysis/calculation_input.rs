@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Analyses the inputs of calculations and selectors: finds the inputs that machine code can collect from fields in
-//! registers.
+//! Analyses the inputs of calculations (checksums and hashes) and of action selectors. Finds the inputs that machine
+//! code can collect from fields in registers.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use sluice_program::{Calculation, CalculationInput, FieldSlot, HashAlgorithm, He
 /// Longest input, in bits, that machine code collects. The runtime collects longer inputs.
 const MOST_BITS: u32 = 512;
 
-/// Consecutive bytes of the header vector that are also consecutive in the input of a checksum.
+/// Bytes that are consecutive both in the header vector and in the input of a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) first: u32,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Records how a whole program uses metadata fields and headers. A function of machine code may keep some fields in
-//! registers. But a field must be in the header vector if other code, such as another function or the runtime, reads
-//! the field.
+//! Records how a whole program uses metadata fields and headers. A compiled function may keep some fields in registers.
+//! But a field that other code reads, such as another function or the runtime, must be in the header vector in memory.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -21,8 +20,7 @@ pub(crate) struct Field {
     /// Whether the field may be kept in registers. This requires that the field is 0 when parsing starts, and that only
     /// machine code writes the field.
     pub(crate) keepable: bool,
-    /// Whether some code reads the field from the header vector, in a function that does not keep the field in
-    /// registers.
+    /// Whether some function that does not keep the field in registers reads it from the header vector.
     pub(crate) observed: Cell<bool>,
     /// Whether the function that keeps the field in registers also loads it from memory somewhere.
     pub(crate) reread: Cell<bool>,

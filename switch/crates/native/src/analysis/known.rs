@@ -18,7 +18,8 @@ pub(crate) struct Known {
     pub(crate) fields: BTreeMap<usize, u64>,
     /// Words of other fields that are in registers here, least significant first, by field number.
     pub(crate) words: BTreeMap<usize, Words>,
-    /// Kept fields that are near: on every path to here, their variables ([`Flow`]) were written after the last call.
+    /// Near fields: kept fields whose variables ([`Flow`]) were written after the last call, on every path to this
+    /// point.
     pub(crate) near: BTreeSet<usize>,
     /// Headers whose validity is certain.
     pub(crate) valid: BTreeMap<HeaderId, bool>,
@@ -73,7 +74,7 @@ impl Known {
     }
 
     /// Forgets which fields are in registers. Needed after a call, which overwrites registers. Fields with a constant
-    /// value remain near.
+    /// value remain near, because the constant can be loaded again.
     pub(crate) fn forget_words(&mut self) {
         self.words.clear();
         let constants = &self.fields;
@@ -98,16 +99,17 @@ impl Known {
     }
 }
 
-/// Metadata fields that a function keeps in registers, and the facts on edges to blocks that are not begun yet.
+/// Metadata fields that a function keeps in registers, and the facts on edges to blocks for which no code was generated
+/// yet.
 #[derive(Default)]
 pub(crate) struct Flow {
     /// For each metadata field, whether the function keeps the field in registers. Empty if the function keeps no
     /// fields.
     pub(crate) kept: Vec<bool>,
-    /// Variables for the words of each kept field, least significant first. A variable holds the value that was last
-    /// written to it, which may be out of date. While the field is not near, the code loads the field from memory
-    /// instead.
+    /// Variables for the words of each kept field, least significant first. A variable holds the last value that the
+    /// code wrote to it. This value may be out of date while the field is not near ([`Known::near`]). Then the code
+    /// loads the field from memory instead.
     pub(crate) variables: Vec<Vec<Variable>>,
-    /// For each block that is not begun yet: the facts that are certain on all edges that lead to the block so far.
+    /// For each block for which no code was generated yet: the facts that are certain on all edges to the block so far.
     pub(crate) incoming: BTreeMap<Block, Known>,
 }

@@ -111,8 +111,8 @@ impl Likelihood {
             let targets: BTreeSet<StateId> = followers(program, StateId(id)).into_iter().collect();
             let (on, ends): (Vec<StateId>, Vec<StateId>) =
                 targets.iter().partition(|target| goes_on[target.index()]);
-            // A target from which most other targets of the state can be reached is a detour, such as a tag, a tunnel
-            // or options. A detour is assumed to be an exception.
+            // A target is a detour if most other targets of this state can be reached from it. Examples are a tag, a
+            // tunnel and options. A detour is assumed to be an exception.
             let (detours, ways): (Vec<StateId>, Vec<StateId>) = on.iter().partition(|target| {
                 let again = on
                     .iter()
@@ -121,8 +121,8 @@ impl Likelihood {
             });
             let mut weights: BTreeMap<StateId, f64> = BTreeMap::new();
             weights.extend(detours.into_iter().map(|detour| (detour, EXCEPTION)));
-            // The end of parsing is an exception in two cases. Either parsing can also continue with several other
-            // states, or parsing can continue with one state from which this end cannot be reached.
+            // The end of parsing is an exception in two cases: if parsing can also continue with several other states,
+            // or if it can continue with one other state from which this end cannot be reached.
             for end in ends {
                 let usual = match &ways[..] {
                     [] => true,

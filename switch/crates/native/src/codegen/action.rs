@@ -71,8 +71,8 @@ impl Lower<'_> {
         let steps = self.steps(ops);
         let backward = has_loop(ops);
         if backward {
-            // Later operations may jump back to a label. So only facts that no operation of the action changes are
-            // certain at labels.
+            // A later operation may jump back to a label. So at a label, a fact is certain only if no operation of the
+            // action changes it.
             ops.iter().for_each(|op| self.forget_written(op));
         }
         let base = self.known.clone();
@@ -271,8 +271,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Logs a message. The runtime function takes the address of the message's parts in the program, and the arguments.
-    /// Each argument consists of its number of words, followed by the words themselves, in two's complement.
+    /// Logs a message. Passes to the runtime function the address of the message's parts in the program, and the
+    /// arguments. Each argument is its number of words, followed by these words in two's complement.
     fn log(&mut self, parts: &Vec<LogPart>, arguments: &[Arith], params: &Params) {
         let mut values = Vec::new();
         for argument in arguments {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Generates code for checksums and other calculations.
 //!
-//! The input of an Internet checksum often lies in one header, in runs at even offsets of the input. In this case the
-//! code adds the words in memory byte order. Memory order is correct, because the one's complement sum does not depend
-//! on byte order (RFC 1071, section 2). Any other calculation collects its input at run time.
+//! The input of an Internet checksum often lies in one header, in runs of bytes that begin at even offsets of the
+//! input. For such an input the code adds words of memory without swapping their bytes. This is correct, because the
+//! one's complement sum does not depend on byte order (RFC 1071, section 2). For any other calculation the code or the
+//! runtime first collects the input.
 
 use std::collections::BTreeSet;
 
@@ -28,8 +29,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Returns the value of a calculation other than an Internet checksum over one header. Machine code collects an
-    /// input that is short and whose headers are valid. The runtime collects any other input.
+    /// Returns the value of a calculation other than an Internet checksum over one header. If the input is short and
+    /// its headers are valid, machine code collects the input. Otherwise the runtime does.
     fn gathered(&mut self, id: CalculationId, calculation: &Calculation) -> Value {
         let result = self.b.declare_var(I64);
         let calculate = |lower: &mut Self| {
@@ -101,7 +102,7 @@ impl Lower<'_> {
         self.call_bare(calls::hash as *const (), &arguments, 1)[0]
     }
 
-    /// Computes a CRC from remainders of whole blocks.
+    /// Computes a CRC with the functions that return the remainder of one block of 16 bytes, or of several blocks.
     fn crc(
         &mut self,
         folding: &'static Folding,
@@ -184,8 +185,8 @@ impl Lower<'_> {
             let mut offset = 0;
             while offset < run.bytes {
                 let left = run.bytes - offset;
-                // The last byte of an input of odd length is the first byte of a word in memory. So this byte is the
-                // low byte of that word.
+                // In an input of odd length, the last byte is a word of its own, padded with a zero byte. The last byte
+                // comes first in memory order, so it is loaded as the low byte.
                 let (word, size) = self.load_word(left, run.first + offset);
                 sum = self.b.ins().iadd(sum, word);
                 offset += size;
@@ -194,8 +195,8 @@ impl Lower<'_> {
         let valid = self.is_valid(header);
         let zero = self.int(0);
         let sum = self.select(valid, sum, zero);
-        // The sum of at most 64 words of 32 bits cannot overflow 64 bits. To fold the sum, the code adds the sum to the
-        // same sum rotated by half its width. The upper half of the result is the one's complement sum of both halves.
+        // The sum of at most 64 words of 32 bits cannot overflow 64 bits. To fold the sum, the code rotates it by half
+        // its width and adds both. The upper half of the result is then the one's complement sum of the two halves.
         let turned = self.b.ins().rotl_imm_u(sum, 32);
         let sum = self.b.ins().iadd(sum, turned);
         let sum = self.shr(sum, 32);
@@ -209,8 +210,8 @@ impl Lower<'_> {
         self.b.ins().uextend(I64, word)
     }
 
-    /// Loads 4, 2 or 1 bytes from the header vector in memory order: the largest of these numbers that is not above
-    /// `left`. Returns the bytes, and how many were loaded.
+    /// Loads 4, 2 or 1 bytes from the header vector in memory order: as many as possible, but at most `left`. Returns
+    /// the bytes and their number.
     fn load_word(&mut self, left: u32, byte: u32) -> (Value, u32) {
         let (base, offset) = (self.phv, byte as i32);
         let flags = MemFlagsData::new().with_notrap();

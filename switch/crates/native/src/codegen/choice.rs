@@ -2,14 +2,14 @@
 //! Generates code for action profiles: resolves the row of a table with a profile to the action of a member.
 //!
 //! To choose the member of a group, machine code first computes the selector's hash, mostly from fields in registers.
-//! Then three loads follow (see [`GroupHandle`]). The first load depends on the table's lookup, and each further load
-//! depends on the previous one. So the packet waits for the whole chain. The first word of a row is called its head.
-//! The head identifies the row's member or group. To shorten the chain, a table with a profile and few keys has the
-//! heads of all rows in a separate array ([`TableHandle::HEADS`]).
+//! Then it makes three loads (see [`GroupHandle`]). The first load depends on the table's lookup, and each further load
+//! depends on the previous one. So the packet waits for the whole chain.
 //!
-//! The runtime handles the cases that a [`GroupHandle`] does not cover. These are one-shot groups (which belong to one
-//! entry), very large groups, groups that watch ports, and buckets that several members share. The runtime uses the
-//! same hash.
+//! The first word of a row, its *head*, identifies the row's member or group. To shorten the chain, a table with a
+//! profile and few keys has the heads of all rows in a separate array ([`TableHandle::HEADS`]).
+//!
+//! A [`GroupHandle`] does not cover one-shot groups (which belong to one entry), very large groups, groups that watch
+//! ports, and buckets that several members share. In these cases the runtime chooses the member, by the same hash.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I16, I32, I64};
@@ -25,7 +25,7 @@ use crate::analysis::calculation_input::{Input, pieces};
 use crate::codegen::lower::Lower;
 use crate::runtime::lookups;
 
-/// Result of the choice of a member: its action and the address of the action's parameters.
+/// A chosen member: its action and the address of the action's parameters.
 #[derive(Clone, Copy)]
 struct Chosen {
     action: Variable,
@@ -56,9 +56,10 @@ impl Lower<'_> {
         self.compare(IntCC::Equal, word, zero)
     }
 
-    /// Resolves a row, given its head, to an action and the address of the action's parameters. The table must have a
-    /// profile and no meter. `row` computes the row's address where it is needed. `count` generates code that counts
-    /// the packet, on paths that do not call the runtime. (The runtime counts the packet itself.)
+    /// Resolves a row to an action and the address of the action's parameters, given the row's head. The table must
+    /// have a profile and no meter. `row` generates code that computes the row's address. `count` generates code that
+    /// counts the packet. It is called only on paths without a call of the runtime, because the runtime counts the
+    /// packet itself.
     pub(crate) fn choose_action(
         &mut self,
         id: TableId,
@@ -132,8 +133,8 @@ impl Lower<'_> {
         self.b.ins().uextend(I64, number)
     }
 
-    /// Returns the id of the group member that the packet's hash chooses. Branches to `elsewhere` if the information in
-    /// the group's handle does not suffice.
+    /// Returns the id of the group member that the packet's hash selects. Branches to `elsewhere` if the group's handle
+    /// does not have enough information.
     fn member_of(
         &mut self,
         id: TableId,
@@ -160,8 +161,8 @@ impl Lower<'_> {
         let place = self.b.ins().iadd(buckets, offset);
         let member = self.load(I16, place, 0);
         let member = self.b.ins().uextend(I64, member);
-        // Nearly always a single member owns the whole bucket. So the branch is predicted well, and the next load does
-        // not wait for the comparison.
+        // A bucket is rarely shared by several members. So the CPU predicts this branch well, and starts the next load
+        // without waiting for the comparison.
         let alone = self.b.create_block();
         let divided = self.int(GroupHandle::DIVIDED.into());
         let divided = self.compare(IntCC::Equal, member, divided);
@@ -191,7 +192,7 @@ impl Lower<'_> {
             let arguments = [number, row, hash];
             self.call(lookups::behind_by_hash as *const (), &arguments, 2)
         } else {
-            // Passes no hash. For a random selector the runtime draws a random number, but only if the group has
+            // Passes no hash. If the selector is random, the runtime draws a random number, but only for a group with
             // several members.
             self.call(lookups::behind as *const (), &[number, row], 2)
         };
@@ -200,8 +201,8 @@ impl Lower<'_> {
         self.b.def_var(chosen.params, found[0]);
     }
 
-    /// Computes the same hash of a selector as [`hash::selector`]. The hash is 0 if the profile has no selector. The
-    /// selector must not use random numbers.
+    /// Computes the hash of a profile's selector, with the same result as [`hash::selector`]. The hash is 0 if the
+    /// profile has no selector. The selector must not use random numbers.
     fn selector_hash(&mut self, profile: ProfileId) -> Value {
         let Some(selector) = &self.program.profile(profile).selector else {
             return self.int(0);

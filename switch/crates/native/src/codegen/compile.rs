@@ -68,7 +68,7 @@ pub struct Code {
     pages: Pages,
     entries: [Option<Entry>; 4],
     most_header_bytes: usize,
-    /// Metadata fields that are read from the header vector.
+    /// Metadata fields that some code reads from the header vector.
     observed: Vec<FieldSlot>,
     /// Constants that the code refers to by address.
     _statics: Statics,
@@ -103,8 +103,8 @@ impl Code {
                     build(part, program, config, &facts, statics, not_compiled, &isa)
                 };
                 if part == Part::Forward && facts.keep.get() {
-                    // This first build shows whether all metadata must stay in memory, or else which fields are read
-                    // from memory. The code of this build is dropped.
+                    // This first build finds out which fields are read from memory, or whether all metadata must stay
+                    // in memory. Its code is discarded.
                     build(&mut Statics::default(), &mut Vec::new());
                     if facts.whole.get() {
                         facts.keep.set(false);
@@ -176,7 +176,7 @@ impl Code {
         self.most_header_bytes
     }
 
-    /// Returns whether a metadata field is read from the header vector.
+    /// Returns whether some code reads a metadata field from the header vector.
     pub(crate) fn looks_at(&self, slot: FieldSlot) -> bool {
         self.observed.iter().any(|field| field.bit() == slot.bit())
     }
@@ -284,7 +284,8 @@ fn build(
     function
 }
 
-/// Generates the machine code of one part. The code contains only absolute addresses, so it needs no relocation.
+/// Generates the machine code of one part. The code refers to everything by absolute address, so it needs no
+/// relocation.
 fn generate(function: Function, isa: &OwnedTargetIsa) -> Result<Vec<u8>, NativeError> {
     let mut context = Context::for_function(function);
     let compiled = context
@@ -296,8 +297,8 @@ fn generate(function: Function, isa: &OwnedTargetIsa) -> Result<Vec<u8>, NativeE
     Ok(compiled.code_buffer().to_vec())
 }
 
-/// Returns whether a program may request clones. If so, the parser is also compiled alone, because a clone is parsed
-/// without entering ingress.
+/// Returns whether a program may request clones. If so, the parser is also compiled as a function of its own, because a
+/// clone is parsed without entering ingress.
 fn may_clone(program: &Program) -> bool {
     let ops = program.actions.iter().flat_map(|action| &action.ops);
     ops.chain(&program.deparser.ops)

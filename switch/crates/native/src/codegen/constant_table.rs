@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compiles tables with constant entries, which the program defines, to a decision in code, without a lookup.
+//! Compiles tables with constant entries, which the program defines. The entries become branches and comparisons in the
+//! code, so no lookup is needed at run time.
 //!
 //! The key is split into columns of at most 64 bits. A table of few rows becomes a sequence of comparisons. For a
 //! larger table, the code uses bit-vector classification (Lakshman and Stiliadis, SIGCOMM 1998):
@@ -56,7 +57,7 @@ struct Row {
     patterns: Vec<Pattern>,
     action: ActionId,
     params: Rc<[u64]>,
-    /// Number of the record in which the table keeps the entry's counter and the time of its last hit.
+    /// Number of the record that holds the counter of the row's entry and the time of its last hit.
     record: u32,
 }
 
@@ -84,8 +85,8 @@ fn prefix(width: u16, len: u32) -> Vec<u64> {
     mask
 }
 
-/// Returns an entry's condition on a key field, as one pattern for each word, least significant first. Returns `None`
-/// for a range of more than 64 bits.
+/// Returns an entry's condition on a key field, as one pattern for each 64-bit word of the field, least significant
+/// first. Returns `None` for a range of more than 64 bits.
 fn patterns(key: &Key, value: &TableKeyValue) -> Option<Vec<Pattern>> {
     let all = ones(key.width);
     let own = match &key.mask {
@@ -129,7 +130,7 @@ fn patterns(key: &Key, value: &TableKeyValue) -> Option<Vec<Pattern>> {
     })
 }
 
-/// Returns an entry's rank, as in `sluice_tables`: of all matching entries, the entry of the lowest rank wins.
+/// Returns an entry's rank. As in `sluice_tables`, the matching entry with the lowest rank wins.
 fn order(table: &Table, entry: &TableEntry) -> u32 {
     if table.needs_priority() {
         return entry.priority;
@@ -300,7 +301,8 @@ impl Lower<'_> {
         self.enter(none);
     }
 
-    /// Restricts a vector of rows (`None` for all rows) to the rows that match in the columns `which`.
+    /// Returns the rows in `vector` (or all rows if `vector` is `None`) that match in the columns `which`, as a bit
+    /// vector. Returns `vector` itself if `which` is empty.
     fn conjunction(
         &mut self,
         vector: Option<Value>,
@@ -344,8 +346,8 @@ impl Lower<'_> {
             }
             seen.push(*pattern);
             if let Some(matches) = self.matches(column, *pattern) {
-                // Each row has one pattern for the column, so the row's bit is added at most once. Therefore the sum
-                // equals the union.
+                // Each row has one pattern for the column, so the row's bit is added at most once. Therefore the sum is
+                // the union of the vectors.
                 let these = rows(&|other| other == *pattern) as i64;
                 if self.constant(matches) != Some(0) {
                     let with = self.b.ins().iadd_imm_s(vector, these);
@@ -356,7 +358,8 @@ impl Lower<'_> {
         vector
     }
 
-    /// Generates code that runs the action of the lowest row in a vector. The vector must not be 0. Ends the block.
+    /// Generates code that runs the action of the row with the lowest bit in a vector. The vector must not be 0. Ends
+    /// the block.
     fn run_row(&mut self, id: TableId, vector: Value, rows: &[Row], graph: &mut Graph) {
         let table: &Table = self.program.table(id);
         let row = self.b.ins().ctz(vector);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Generates code for direct and indirect counters: two additions in memory. The additions are atomic unless this
-//! thread is the only thread that counts.
+//! Generates code for direct and indirect counters. To count a packet, the code adds 1 to the number of packets, and
+//! the packet's length to the number of bytes. The additions are atomic unless no other thread counts at the same time.
 
 use std::mem::offset_of;
 
@@ -48,8 +48,8 @@ impl Lower<'_> {
     /// Counts the packet in the packet state of an entry ([`EntryState`]), and stores the packet's time there as the
     /// time of the last hit.
     pub(crate) fn leave_behind(&mut self, state: Value) {
-        // Order: the time is stored before the branch to atomic or plain additions. So the address of the state is
-        // computed only once, ahead of that branch.
+        // Order: the time is stored before the branch to atomic or plain additions. So the compiler computes the
+        // address of the state only once, before this branch.
         let now = self.frame_field(offset_of!(Frame<'static>, now_us));
         self.store(now, state, EntryState::LAST_HIT as u32);
         let counter = EntryState::COUNTER;

@@ -2,9 +2,9 @@
 //! Generates the deparser, which updates checksums, runs extern calls, and writes all valid headers one after the
 //! other. The caller appends the payload.
 //!
-//! Most packets have one of a few sets of valid headers after parsing. If the validity of many headers is uncertain
-//! here, the code compares all validity bytes at once with the most likely of these sets. For a packet with one of
-//! these sets, the code writes the headers at constant offsets, without testing each header.
+//! After parsing, most packets have one of a few sets of valid headers. If the validity of many headers is uncertain
+//! here, the code compares all validity bytes at once with each of the most likely sets. For a packet with one of these
+//! sets, the code writes the headers at constant offsets, without testing each header.
 
 use std::collections::{BTreeSet, HashSet};
 use std::mem::offset_of;
@@ -20,11 +20,11 @@ use crate::codegen::lower::{Lower, ValidHeaders, chunks};
 use crate::runtime::calls;
 use crate::runtime::frame::Frame;
 
-/// End of the output so far: an address and a constant offset from it.
+/// End of the output so far: a base address, and a constant offset from this address.
 type End = (Value, u32);
 
-/// Maximum number of sets of valid headers that are compared at once. Sets are compared only if the validity of at
-/// least `MANY_UNCERTAIN` headers is uncertain.
+/// Maximum number of likely sets with which a packet's valid headers are compared. The sets are compared only if the
+/// validity of at least `MANY_UNCERTAIN` headers is uncertain.
 const MOST_SETS: usize = 6;
 const MANY_UNCERTAIN: usize = 4;
 
@@ -44,8 +44,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Generates the deparser. `finish` receives the number of bytes written, and ends the block. `finish` is called
-    /// once for each compared set of valid headers, and once for all other packets.
+    /// Generates the deparser. `finish` gets the number of bytes written, and generates code that ends the block.
+    /// `finish` is called once for each compared set of valid headers, and once for all other packets.
     pub(crate) fn deparser(&mut self, finish: &dyn Fn(&mut Self, Value)) {
         self.mark(ProgramPoint::Checksums);
         self.update_checksums();
@@ -83,8 +83,8 @@ impl Lower<'_> {
         sets.sort_by(|left, right| right.weight.total_cmp(&left.weight));
         sets.truncate(MOST_SETS);
         let sets: Vec<BTreeSet<HeaderId>> = sets.iter().map(|set| set.valid.clone()).collect();
-        // Each validity byte is 0 or 1. So up to eight words of validity bytes fit in one word: word number n is
-        // shifted left by n bits.
+        // Each validity byte is 0 or 1, so it uses one of its eight bits. So if word number n is shifted left by n
+        // bits, up to eight words of validity bytes fit in one word.
         let bits_of = |valid: &BTreeSet<HeaderId>, (ty, at): (Type, u32)| {
             let bytes = (0..ty.bytes()).filter(|byte| {
                 let id = HeaderId(first.0 + at + byte);
@@ -96,7 +96,7 @@ impl Lower<'_> {
         let mut all = self.int(0);
         for (shift, word) in (0..).zip(&words) {
             let value = self.load_wide(word.0, self.phv, validity + word.1);
-            // The validity of headers that the deparser does not write is masked out.
+            // The deparser does not write all headers. The mask removes the validity of the others.
             let value = self.and(value, bits_of(&order, *word) * 0xff);
             let value = self.shl(value, shift);
             all = self.b.ins().bor(all, value);
@@ -128,7 +128,7 @@ impl Lower<'_> {
                 [id] => self.is_valid(*id),
                 _ => self.any_valid(ids),
             };
-            // In most packets most stack elements are invalid, so one test covers a run of elements.
+            // Most stack elements are invalid in most packets. So one test covers several elements.
             end = self.emit_if(any, end, |lower, end| match ids {
                 [id] => lower.emit(*id, end),
                 _ => ids.iter().fold(end, |end, id| {
@@ -212,7 +212,8 @@ fn words(bytes: u32) -> Vec<(Type, u32)> {
     chunks(bytes).into_iter().flat_map(halves).collect()
 }
 
-/// Splits the deparser's order into runs: 8, 4 or 2 stack elements with consecutive ids, or a single header.
+/// Splits the deparser's order of headers into runs that are tested at once: 8, 4 or 2 stack elements with consecutive
+/// ids, or a single header.
 fn runs(program: &Program) -> Vec<&[HeaderId]> {
     let elements: HashSet<HeaderId> = program
         .stacks

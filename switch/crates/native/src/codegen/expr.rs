@@ -16,8 +16,8 @@ use crate::codegen::lower::Lower;
 use crate::codegen::number::{Words, constant_words, signed_words, whole_words};
 use crate::runtime::calls::{self, NONE, Wide};
 
-/// Largest expression, in words, that counts as compiled. The code of a larger expression is long and mostly calls
-/// runtime functions, so the expression is reported as not compiled.
+/// Size limit of an expression, in words. A larger expression is reported as not compiled, because its code is long and
+/// mostly calls runtime functions.
 const MOST_WORDS: usize = 64;
 
 /// Source of an action's parameters.
@@ -43,7 +43,7 @@ pub(crate) enum IdSource<T> {
 /// Returns an upper bound of the number of bits of a value: the value is less than 2 to the power of this number.
 fn most_bits(data: &Data) -> u32 {
     match data {
-        // If the subtrahend is never negative, the difference is at most the minuend.
+        // If the subtrahend is never negative, the difference is not above the minuend.
         Data::Arith(ArithOp::Sub, operands) if operands.1.bounds().below.is_none() => {
             operands.0.bounds().above
         }
@@ -162,8 +162,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Returns whether a header that is selected at run time exists, and the address of the header's fields. If the
-    /// header does not exist, returns the address of the program's first header instead.
+    /// For a header that is selected at run time, returns whether it exists, and the address of its fields. If the
+    /// header does not exist, the address is that of the program's first header.
     pub(crate) fn header_base(&mut self, id: Value) -> (Value, Value) {
         let (exists, id) = self.existing(id);
         let headers = &self.program.headers;
@@ -173,7 +173,8 @@ impl Lower<'_> {
         (exists, self.b.ins().iadd(self.phv, offset))
     }
 
-    /// Returns whether an id is not [`NONE`], and a valid id: `id` itself, or 0 in place of `NONE`.
+    /// Returns whether an id differs from [`NONE`]. Also returns an id that is safe to use: the id itself, or 0 if the
+    /// id is `NONE`.
     pub(crate) fn existing(&mut self, id: Value) -> (Value, Value) {
         let none = self.int(NONE);
         let exists = self.compare(IntCC::NotEqual, id, none);
@@ -468,8 +469,8 @@ impl Lower<'_> {
         self.compare(IntCC::NotEqual, answer, zero)
     }
 
-    /// Compares a field in memory with a constant, in wire byte order, so that no bytes are swapped at run time.
-    /// Returns `None` if the field or the constant does not allow such a comparison.
+    /// Compares a field in memory with a constant in wire byte order, so no bytes need to be swapped at run time.
+    /// Returns `None` if the field or the constant does not allow this.
     fn same_bytes(&mut self, field: &Data, constant: &Data) -> Option<Value> {
         let (Data::Field(slot), Data::Const(constant)) = (field, constant) else {
             return None;

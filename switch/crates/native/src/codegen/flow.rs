@@ -13,7 +13,7 @@ use crate::analysis::known::Known;
 use crate::codegen::expr::Params;
 use crate::codegen::lower::Lower;
 
-/// Estimated share of packets that jump to a block that is marked cold, of all packets that reach the branch.
+/// Estimated share of packets that jump to a cold block, among the packets that reach the branch.
 const COLD: f64 = 1.0 / 64.0;
 /// Maximum number of cases of a switch that is compiled to a sequence of comparisons.
 const MOST_COMPARED: usize = 4;
@@ -61,15 +61,15 @@ impl Lower<'_> {
         self.b.seal_block(block);
     }
 
-    /// Continues in a block to which more edges will be added. The facts in `known` must be certain on all edges. The
-    /// caller seals the block when all edges exist.
+    /// Continues in a block to which more edges will be added. The facts in `known` must be certain on all these edges
+    /// too. When all edges exist, the caller seals the block (tells Cranelift that no more edges follow).
     pub(crate) fn enter_open(&mut self, block: Block, known: Known) {
         self.known = known;
         self.b.switch_to_block(block);
     }
 
-    /// Generates code that runs `then` or `otherwise`, and continues in a block after both. Neither function may end
-    /// its last block.
+    /// Generates code that runs `then` or `otherwise`, and continues in a common block. The code that these functions
+    /// generate must not end its last block.
     pub(crate) fn either(
         &mut self,
         condition: Value,
@@ -116,7 +116,7 @@ impl Lower<'_> {
         self.flow_part(to, 1.0);
     }
 
-    /// Records an edge to a block. `share` is the estimated share of the packets at this point that take the edge.
+    /// Records an edge to a block. `share` estimates how many of the packets at this point take the edge.
     pub(crate) fn flow_part(&mut self, to: Block, share: f64) {
         let mut known = self.known.clone();
         known.weight *= share;
@@ -139,13 +139,14 @@ impl Lower<'_> {
         self.flow.incoming.contains_key(&block)
     }
 
-    /// Removes and returns the facts that are certain on all edges that lead to a block so far. Returns no facts if
-    /// there is no edge.
+    /// Removes and returns the facts about a block that is about to begin: those that are certain on all its edges so
+    /// far. Returns no facts if there is no edge.
     pub(crate) fn incoming(&mut self, block: Block) -> Known {
         self.flow.incoming.remove(&block).unwrap_or_default()
     }
 
-    /// Removes and returns the facts that are certain on all edges that lead to any of these blocks so far.
+    /// Like [`Self::incoming`], for a group of blocks. Returns the facts that are certain on all edges to all these
+    /// blocks.
     pub(crate) fn incoming_to_any(&mut self, blocks: &[Block]) -> Known {
         let mut known = blocks
             .iter()
@@ -188,8 +189,8 @@ impl Lower<'_> {
         self.b.ins().jump(otherwise, &[]);
     }
 
-    /// Ends the block with branches on a condition. `target` returns the block for each outcome. `target` may be called
-    /// several times for one outcome, each time with the facts that are certain on that branch.
+    /// Ends the block with branches on a condition. `target` returns the block for an outcome. It may be called several
+    /// times for one outcome, because several branches may lead to this outcome, each with its own certain facts.
     pub(crate) fn decide(
         &mut self,
         condition: &Bool,
@@ -205,7 +206,8 @@ impl Lower<'_> {
                 self.decide(inner, params, &mut |lower, holds| target(lower, !holds))
             }
             Bool::And(operands) | Bool::Or(operands) => {
-                // If the left operand has the outcome `open`, the right operand decides.
+                // The left operand has the outcome `open` if it does not decide the condition. Then the right operand
+                // decides.
                 let open = matches!(condition, Bool::And(_));
                 let second = self.b.create_block();
                 self.decide(&operands.0, params, &mut |lower, holds| {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compiles the whole packet path to one function: parser, ingress, egress and deparser. Between these parts, the
-//! function does the traffic manager's work for packets without requests.
+//! program may request work from the traffic manager, such as a clone. For packets without such *requests*, the
+//! function itself continues with the next part.
 //!
 //! ```text
 //! parser -> ingress -> requests? -> egress_spec -> egress -> requests? -> egress_spec -> deparser
@@ -8,15 +9,14 @@
 //!  limit           traffic manager    dropped            traffic manager    dropped   headers written
 //! ```
 //!
-//! Facts that are certain at the end of ingress, such as the validity of headers, need not be tested again in egress
-//! and in the deparser. The function ends between two parts if:
+//! At the end of ingress, some facts are certain, such as the validity of headers. Egress and deparser need not test
+//! them again. The function ends between two parts if:
 //!
 //! - the program requested a clone, a digest, another pass or a multicast group;
 //! - no queue has the packet's priority;
 //! - packets may have to wait for egress ([`sluice_engine::Congestion`]).
 //!
-//! The packet is then in the state that the traffic manager ([`sluice_engine::TrafficManager`]) expects between two
-//! parts.
+//! The packet is then in the state that the traffic manager ([`sluice_engine::TrafficManager`]) expects there.
 
 use std::mem::offset_of;
 
@@ -36,8 +36,8 @@ use crate::runtime::frame::Frame;
 /// is compiled only as a separate function.
 const MOST_STEPS: usize = 128;
 
-/// Layout of the function's result. The low bits hold the outcome. The number of header bytes written starts at bit
-/// `BYTES`, and the port at bit `PORT`.
+/// Layout of the function's result. The low bits hold the outcome, one of the constants below. The number of header
+/// bytes written starts at bit `BYTES`, and the port at bit `PORT`.
 const BYTES: u32 = 8;
 const PORT: u32 = 32;
 
@@ -73,9 +73,9 @@ fn is_whole(program: &Program) -> bool {
     bytes < 1 << (PORT - BYTES) && steps <= MOST_STEPS
 }
 
-/// Blocks and state that the function's parts share.
+/// Blocks at which the function ends, and state that its parts share.
 struct Ends {
-    /// Ends the function after ingress; the traffic manager continues.
+    /// Ends the function after ingress, so that the traffic manager continues with the packet.
     manager: Block,
     dropped: Block,
     /// Egress port, set at the end of ingress.

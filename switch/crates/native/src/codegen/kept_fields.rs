@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Keeps metadata fields in registers, and tracks the facts that are certain on each edge of the code.
 //!
-//! In the function that parses a packet and runs ingress, metadata fields start as 0. Other code reads metadata fields
-//! only where the program says so (egress, selectors, digests, field lists). So the function *keeps* these fields: the
-//! fields are in registers, and are stored to memory only if other code reads them.
+//! In the function that parses a packet and runs ingress, metadata fields start as 0. The program says where other code
+//! reads metadata fields: in egress, selectors, digests and field lists. So the function *keeps* metadata fields: it
+//! has them in registers, and stores to memory only those that other code reads.
 //!
-//! Each edge of the code carries the facts that are certain there: values of fields, registers that hold fields, and
-//! validity of headers. Where edges meet, only the facts that are certain on all of them remain.
+//! For each edge of the code, the facts that are certain there are recorded: values of fields, registers that hold
+//! fields, and validity of headers. Where edges meet, only the facts that are certain on all of them remain.
 //!
-//! A kept field that is in a register on all edges is *near*. If a near field is read before the next call, the edges
-//! pass it in a register. So a value that the action of one table writes becomes the key of the next table without a
-//! load. Fields that are not near are loaded from memory again. (An earlier version passed all kept fields on all
-//! edges. Passing fields took a quarter of all instructions.)
+//! A kept field that is in a register on all edges is *near*. If code reads a near field before the next call, the
+//! edges pass the field in a register. For example, the action of one table writes a value that is the key of the next
+//! table. Then the next table needs no load. Fields that are not near are loaded from memory again. (An earlier version
+//! passed all kept fields on all edges. Passing fields took a quarter of all instructions.)
 //!
-//! A kept field is stored only if some code loads it. The function is built twice, because only the first build shows
-//! which fields are loaded. A condition whose outcome is certain is not tested.
+//! A kept field is stored only if some code loads it. The first build of the function shows which fields are loaded, so
+//! the function is built twice. A condition whose outcome is certain is not tested.
 
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, Value};
@@ -52,8 +52,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Like [`field`](crate::analysis::field_usage::FieldUsage::field), but returns only kept fields. Marks a field
-    /// that is not kept as read from the header vector.
+    /// Returns the same as [`field`](crate::analysis::field_usage::FieldUsage::field) if the function keeps the field.
+    /// Otherwise returns `None` and marks the field as read from the header vector.
     pub(crate) fn kept(&self, slot: FieldSlot) -> Option<(usize, u32)> {
         let (index, low) = self.facts.field(slot)?;
         if self.keeps(index) {
@@ -68,12 +68,13 @@ impl Lower<'_> {
         self.flow.kept.get(index) == Some(&true)
     }
 
-    /// Records that a slot is read from the header vector, unless the slot lies in a kept field.
+    /// Records that a slot is read from the header vector. Does nothing if the slot lies in a kept field.
     pub(crate) fn note_load(&self, slot: FieldSlot) {
         self.kept(slot);
     }
 
-    /// Records that a header's bytes are read, unless the header is certainly valid here.
+    /// Records that a header's bytes are read where the header may be invalid. Does nothing if the header is certainly
+    /// valid here.
     pub(crate) fn note_read(&self, slot: FieldSlot) {
         if let Some((_, id, read)) = self.facts.named_header(slot)
             && self.known.valid(*id) != Some(true)
@@ -156,7 +157,7 @@ impl Lower<'_> {
         Some(self.modulo(value, slot.width.into()))
     }
 
-    /// Writes words to a slot if the slot lies in a kept field. Returns whether it does.
+    /// Writes words to a slot if the slot lies in a kept field. Returns whether it lies in one.
     pub(crate) fn store_kept(&mut self, slot: FieldSlot, words: &[Value]) -> bool {
         let Some((index, low)) = self.kept(slot) else {
             return false;
@@ -211,7 +212,7 @@ impl Lower<'_> {
                 LValue::HeaderField(HeaderRef::Fixed(id), slot) => {
                     slots.push(slot.moved(self.program.header(*id).offset));
                 }
-                // A field in a header of a stack is not metadata.
+                // The target is a field of a stack element, so no metadata changes.
                 LValue::HeaderField(..) => {}
             },
             Op::MarkToDrop(copy) => {

@@ -2,8 +2,9 @@
 //! Generates code that builds lookup keys in memory, in the form that tables compare: fields one after the other, each
 //! in whole bytes.
 //!
-//! A key is assembled in 64-bit words and stored word by word, because the lookup loads it word by word. The CPU cannot
-//! forward several narrow stores to one wide load, so the load would have to wait for the stores.
+//! A lookup loads its key in 64-bit words. So the code assembles the key in words and stores whole words. If it made
+//! narrower stores, the CPU could not forward them to the wide load, and the load would wait until the stores are in
+//! the cache.
 
 use cranelift_codegen::ir::types::I64;
 use cranelift_codegen::ir::{InstBuilder, Value};

@@ -59,8 +59,8 @@ pub(crate) struct ValidHeaders {
 /// selected at run time.
 pub(crate) type Base = Value;
 
-/// A function under construction. Invariant: the builder is in a block that has not ended. Exception: functions that
-/// end the block say so in their comment.
+/// A function under construction. Invariant: the builder is in a block that has not ended. The methods that end the
+/// block say so in their comments.
 pub(crate) struct Lower<'a> {
     pub(crate) program: &'a Program,
     pub(crate) config: &'a Config,
@@ -80,7 +80,7 @@ pub(crate) struct Lower<'a> {
     /// The address [`MIDDLE`] bytes after the frame's start.
     frame: Value,
     pub(crate) phv: Base,
-    /// Sets of headers that are valid together after the parser.
+    /// Sets of headers that may be valid together when the parser ends.
     pub(crate) together: Vec<ValidHeaders>,
     /// The address of the table handles, while it is in a register.
     pub(crate) tables: Option<Value>,
@@ -102,7 +102,7 @@ impl<'a> Lower<'a> {
         b.switch_to_block(entry);
         b.seal_block(entry);
         let frame = b.block_params(entry)[0];
-        // The address of the header vector is used everywhere, so it is loaded only once, here.
+        // The whole function uses the address of the header vector, so it is loaded here, once.
         let flags = MemFlagsData::trusted();
         let phv = b.ins().load(
             I64,
@@ -130,8 +130,8 @@ impl<'a> Lower<'a> {
         }
     }
 
-    /// Loads a field of the frame. Each use loads the field again: to keep the field in a register until the next use,
-    /// the compiler would mostly have to spill this value or another one.
+    /// Loads a field of the frame. Each use loads the field again. If the value stayed in a register until the next
+    /// use, the compiler would mostly have to spill this value or another one.
     pub(crate) fn frame_field(&mut self, offset: usize) -> Value {
         let flags = MemFlagsData::new().with_notrap();
         let offset = offset as i32 - MIDDLE as i32;
@@ -152,7 +152,7 @@ impl<'a> Lower<'a> {
         self.b.ins().iconst(I8, i64::from(value))
     }
 
-    /// Returns the number that a value has, if the value is a constant in the code, else `None`.
+    /// Returns a value's number if the value is a constant in the code, else `None`.
     pub(crate) fn constant(&self, value: Value) -> Option<u64> {
         match self.definition(value)? {
             InstructionData::UnaryImm {
@@ -169,7 +169,7 @@ impl<'a> Lower<'a> {
         dfg.value_def(value).inst().map(|inst| dfg.insts[inst])
     }
 
-    /// Returns an upper bound of the number of low bits of a value that may be set. Derives the bound from the
+    /// Returns an upper bound of a value's width: only that many low bits may be set. Derives the bound from the
     /// instruction that defines the value.
     fn bits(&self, value: Value) -> u32 {
         match self.definition(value) {
@@ -280,8 +280,8 @@ impl<'a> Lower<'a> {
     }
 
     fn call_address(&mut self, function: Value, args: &[Value], results: usize) -> Vec<Value> {
-        // Forgets which fields are in registers: a value that is used after the call would be spilled to the stack. A
-        // field need not be spilled, because it can be loaded from the header vector again.
+        // Forgets which fields are in registers. If their values were used after the call, the compiler would spill
+        // them to the stack. Instead, the next use loads the field from the header vector.
         self.known.forget_words();
         let known = self
             .signatures
@@ -504,8 +504,8 @@ impl<'a> Lower<'a> {
             .collect()
     }
 
-    /// Loads bits outside of the header vector, as words like those of [`Self::load_slot`]. Reads only the bytes that
-    /// contain these bits.
+    /// Loads `width` bits outside of the header vector as 64-bit words, least significant first. Reads only the bytes
+    /// that contain these bits.
     pub(crate) fn load_outside(&mut self, base: Value, bit: usize, width: u32) -> Vec<Value> {
         let slot = FieldSlot::at(bit, width as u16, false);
         Self::pieces(slot)
@@ -526,7 +526,8 @@ impl<'a> Lower<'a> {
             self.touch();
         }
         for (piece, word) in Self::pieces(slot).zip(words) {
-            // Two pieces of one field may share a byte, even if the field shares no bytes with other fields.
+            // A field shares no byte with another field. But two pieces of this field may share a byte, so each piece
+            // is stored without changing the bits around it.
             self.store_bits(base, piece, *word);
         }
     }

@@ -2,10 +2,10 @@
 //! Generates arithmetic on two's complement numbers. A number has a fixed number of 64-bit words, least significant
 //! first.
 //!
-//! Expressions have infinite precision; only their results are truncated where they are stored. Addition, subtraction,
-//! multiplication, left shifts and bitwise operations are exact modulo a power of two. So these operations are computed
-//! in as many words as the result needs. Comparison, division, right shifts and saturation need the whole value. The
-//! loader determines the bounds of each value, and the number of words follows from the bounds.
+//! Expressions have infinite precision. Their results are truncated only when they are stored. Addition, subtraction,
+//! multiplication, left shifts and bitwise operations are exact modulo a power of two. So these operations need only as
+//! many words as the result. Comparison, division, right shifts and saturation need the whole value. The loader
+//! determines the bounds of each value. The bounds give the number of words.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;

@@ -42,8 +42,8 @@ pub(crate) struct Parsing {
     states: Vec<Variants>,
     /// For each state, whether the state lies on a cycle. A state on a cycle is compiled only once.
     cyclic: Vec<bool>,
-    /// For each state, whether the limit must be tested: a packet that enters the state may have entered more states
-    /// than allowed.
+    /// For each state, whether the limit of states must be tested there, because a packet may exceed it by entering
+    /// this state.
     bounded: Vec<bool>,
     likelihood: Likelihood,
     /// Facts that the code after the parser uses.
@@ -56,8 +56,7 @@ impl Parsing {
         self.likelihood.of(state, target)
     }
 
-    /// Returns the likelihood of `rest`, the target of a state for packets that match no case. Returns 0 if there is no
-    /// such target.
+    /// Returns the likelihood of the target for packets that match no case. Returns 0 if there is no such target.
     fn weight_of_rest(&self, state: StateId, rest: Option<Target>) -> f64 {
         rest.map_or(0.0, |target| self.weight(state, target))
     }
@@ -82,8 +81,8 @@ impl Parsing {
 #[derive(Clone, Copy)]
 enum Destination {
     Fixed(HeaderId),
-    /// A header that is selected at run time: its id, and one of the headers that may be selected. All of them have the
-    /// same type.
+    /// A header that is selected at run time. Contains its id, and one of the headers that may be selected, all of
+    /// which have the same type.
     Found(Value, HeaderId),
 }
 
@@ -97,8 +96,9 @@ impl Destination {
 }
 
 impl Lower<'_> {
-    /// Compiles the parser and the verification of checksums. `after` compiles the code that follows, once for each set
-    /// of facts, and ends the block. The machine code returns 1 if the packet enters too many states.
+    /// Compiles the parser and the verification of checksums. `after` compiles the code that follows, and ends the
+    /// block. `after` is called once for each set of facts. The machine code returns 1 if the packet enters too many
+    /// states.
     pub(crate) fn parser(&mut self, uses: &FactUses, after: &mut dyn FnMut(&mut Self)) {
         let program = self.program;
         let parsed_place = self.frame_field(offset_of!(Frame<'static>, parsed));
@@ -161,7 +161,8 @@ impl Lower<'_> {
             .iter()
             .map(|id| parsing.target(self, Target::State(*id)))
             .collect();
-        // Adds preheaders. Loop-invariant code then moves into a preheader, and not into a block that all packets pass.
+        // Adds preheaders, which only packets that enter the loop pass. The compiler moves loop-invariant code to a
+        // preheader. Without one, it would move the code to a block that all packets pass.
         let blocks = self.apart(group, &blocks, parsing);
         // A fact is certain in a loop only if it holds on all edges into the loop and no operation in the loop changes
         // it.
@@ -180,8 +181,8 @@ impl Lower<'_> {
         blocks.iter().for_each(|block| self.b.seal_block(*block));
     }
 
-    /// Creates new blocks for the states of a loop. The previous block of a state becomes the preheader, by which code
-    /// outside of the loop enters the loop.
+    /// Creates new blocks for the states of a loop. The previous block of a state becomes the preheader: code outside
+    /// of the loop jumps to it to enter the loop.
     fn apart(&mut self, group: &[StateId], outer: &[Block], parsing: &mut Parsing) -> Vec<Block> {
         let blocks = group.iter().zip(outer).map(|(id, outer)| {
             parsing.states[id.index()] = Variants::default();
@@ -249,7 +250,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Compiles the code after the last state, which verifies checksums and sets the error fields. Ends the block.
+    /// Compiles the code after the last state. This code verifies checksums and sets the error fields. Ends the block.
     fn parsed(&mut self, error: Value, parsing: &Parsing, after: &mut dyn FnMut(&mut Self)) {
         let taken = self.taken(parsing);
         self.store(taken, parsing.parsed_place, 0);
@@ -416,8 +417,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Returns a number of bits that the program computes. At run time, ends parsing with an error if the number is not
-    /// a multiple of 8.
+    /// Returns a number of bits, which the program computes, as a number of bytes. At run time, ends parsing with an
+    /// error if the number of bits is not a multiple of 8.
     fn whole_bytes(&mut self, bits: &Arith, parsing: &Parsing) -> Value {
         let bits = self.index(bits, &Params::None);
         let rest = self.and(bits, 7);
@@ -454,7 +455,7 @@ impl Lower<'_> {
         Destination::Found(self.constant_at(address, filled), first)
     }
 
-    /// Returns the index of the fill level of the stack to which an extraction adds an element.
+    /// Returns the index of the fill level of a stack, given the extraction that adds an element to the stack.
     fn level(&self, to: &ExtractTo) -> usize {
         match to {
             ExtractTo::Header(_) => usize::MAX,

@@ -19,7 +19,7 @@ pub(crate) struct Graph {
     exit: Variants,
     /// The steps in reverse postorder: a step comes after all its predecessors.
     order: Vec<Node>,
-    /// For each step, the facts that the step and the code reachable from the step use.
+    /// For each step, the facts that the step uses or that code reachable from the step uses.
     interests: BTreeMap<(bool, u32), FactUses>,
     variants: BTreeMap<(bool, u32), Variants>,
 }
@@ -81,7 +81,8 @@ pub(crate) fn order(program: &Program, pipeline: &Pipeline) -> Vec<Node> {
 }
 
 impl Lower<'_> {
-    /// Returns the block at which a step begins. Skips conditions whose outcome is certain here.
+    /// Returns the block at which a step begins. Skips a condition whose outcome is certain here, and continues with
+    /// the step that follows it.
     pub(crate) fn next_block(&mut self, graph: &mut Graph, mut next: Next) -> Block {
         // A profile counts conditions too, so no condition is skipped with a profile.
         while !self.config.profile

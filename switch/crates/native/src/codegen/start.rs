@@ -3,7 +3,7 @@
 //! that may be read before they are written. Of standard metadata, the code writes only the fields that are read from
 //! the header vector.
 //!
-//! A packet that enters ingress with fields preserved from another pass is already initialised.
+//! A packet that enters ingress again with preserved fields is already initialised.
 
 use std::mem::offset_of;
 
@@ -13,8 +13,7 @@ use cranelift_codegen::ir::{ConstantData, InstBuilder, Value};
 use crate::codegen::lower::{Lower, chunks};
 use crate::runtime::frame::Frame;
 
-/// Number of bytes that one store clears. Byte ranges that are less than this number of bytes apart are cleared
-/// together, with the bytes between them.
+/// Number of bytes that one store clears. Two byte ranges with a smaller gap are cleared together with the gap.
 const VECTOR: u32 = 16;
 
 impl Lower<'_> {
@@ -32,9 +31,9 @@ impl Lower<'_> {
     }
 
     fn clear_what_is_read(&mut self) {
-        // The last store of a run may write beyond the run's end. The excess is harmless: the bytes there must be
-        // cleared as well, or are never read before they are written. After the header vector there is space for a wide
-        // load, and so for a wide store.
+        // The last store of a run may write beyond the run's end. This is harmless. The bytes there must be cleared
+        // too, or are written before they are read. The header vector is followed by spare bytes, so the store stays
+        // inside the allocation.
         let mut runs: Vec<(u32, u32)> = Vec::new();
         for (start, end) in self.facts.read_unwritten(self.program) {
             match runs.last_mut() {

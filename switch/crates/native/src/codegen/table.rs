@@ -43,8 +43,8 @@ impl Lower<'_> {
         self.look_up_and_run(id, graph);
     }
 
-    /// Returns whether a table may be compiled to a decision in code. Such a table has constant entries and a key, but
-    /// neither a profile nor a meter.
+    /// Returns whether the table may be compiled to comparisons in the code, without a lookup. Such a table has
+    /// constant entries and a key, but neither a profile nor a meter.
     fn is_constant(&self, table: &Table) -> bool {
         let plain = table.profile.is_none() && table.meter.is_none();
         table.const_entries && plain && !table.key.is_empty()
@@ -65,7 +65,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Generates code that runs an action. The action is known at compile time, and so is `hit`. Ends the block.
+    /// Generates code that runs an action. The action is known at compile time. So is `hit`, which tells whether the
+    /// lookup hit an entry. Ends the block.
     pub(crate) fn run(
         &mut self,
         table: &Table,
@@ -87,7 +88,7 @@ impl Lower<'_> {
         self.jump(next);
     }
 
-    /// Returns the value of a key field in the form that is compared with entries.
+    /// Returns the value of a key field in the form in which entries store it.
     pub(crate) fn key_value(&mut self, key: &Key) -> Words {
         let value = match key.source {
             KeySource::Metadata(slot) => self.load_slot(self.phv, slot),
@@ -141,8 +142,8 @@ impl Lower<'_> {
         self.run_row_of(id, row, false, graph);
     }
 
-    /// Generates code that runs the action of a row. If `entries` is false, the row is always the default row, so the
-    /// lookup is a miss. Ends the block.
+    /// Generates code that runs the action of a row. If `entries` is false, the table has no entries to hit: the row is
+    /// always the default row. Ends the block.
     fn run_row_of(&mut self, id: TableId, row: Value, entries: bool, graph: &mut Graph) {
         let table: &Table = self.program.table(id);
         if table.meter.is_some() {
@@ -188,8 +189,9 @@ impl Lower<'_> {
         self.dispatch(table, action, params, hit, graph);
     }
 
-    /// Generates code that counts the packet at a row, given the row's head. The table must count packets. `hit` says
-    /// at run time whether the row belongs to an entry. `hit` is `None` if the row is always the default row.
+    /// Generates code that counts the packet at a row, given the row's head. The table must count packets. `hit` is a
+    /// value that tells at run time whether the row belongs to an entry. `hit` is `None` if the row is always the
+    /// default row.
     fn count_found(&mut self, id: TableId, head: Value, hit: Option<Value>) {
         let mut state = self.handle(id, TableHandle::DEFAULT_STATE);
         if let Some(hit) = hit {
@@ -288,8 +290,8 @@ impl Lower<'_> {
         }
     }
 
-    /// Generates the call of a lookup. Calls the version that yields if the table is far ([`Self::is_far`]), else the
-    /// version that does not yield.
+    /// Generates the call of a lookup. If the table is far ([`Self::is_far`]), calls the version of the lookup that
+    /// yields, else the version that does not.
     fn look_up_by(&mut self, id: TableId, function: LookUp, arguments: Vec<Value>) -> Value {
         let far = self.is_far(id);
         let [at_once, waiting] =
@@ -327,7 +329,7 @@ impl Lower<'_> {
     /// Returns the key of a table that is an array, as an index into the array.
     fn direct_key(&mut self, table: &Table, bits: u32) -> Value {
         let key = self.packed(table, |_| true);
-        // No higher bit can be set. The mask enforces this nevertheless, because the key determines the address of a
+        // The key cannot have higher bits. The mask makes sure of this, because the key determines the address of a
         // load.
         self.and(key, (1 << bits) - 1)
     }
@@ -368,8 +370,8 @@ impl Lower<'_> {
         number.unwrap_or_else(|| self.int(0))
     }
 
-    /// Generates code that runs one of the table's actions. The action's number is known only at run time. Ends the
-    /// block.
+    /// Generates code that runs one of the table's actions, selected by an action number that is known only at run
+    /// time. Ends the block.
     fn dispatch(
         &mut self,
         table: &Table,

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compiles variants of steps. A step is compiled once for each likely set of facts with which packets reach it. Only
-//! facts that the step, or the code after it, uses are considered.
+//! Compiles variants of steps (tables and conditions). When packets reach a step, different facts about them are
+//! certain. The step is compiled once for each likely set of these facts. Facts that neither the step nor the code
+//! after it uses are ignored.
 //!
-//! Where paths through a program merge, facts that are certain on only some paths would be lost and tested again. So
-//! paths that differ in a used fact form groups. A step is compiled once for each of the most likely groups, and once
-//! for all other paths together. The likelihood of a path is an estimate. All targets of a branch are taken as equally
-//! likely, except blocks that are marked cold and the targets of a parser state
-//! ([`crate::analysis::parser_states::Likelihood`]).
+//! Without variants, the facts that are certain on only some paths would be lost where the paths merge, and would be
+//! tested again. Instead, the paths to a step are grouped: two paths are in one group if they agree in the facts that
+//! are used. The step is compiled once for each of the most likely groups, and once for all other paths together.
+//!
+//! The likelihood of a path is an estimate. All targets of a branch count as equally likely, with two exceptions:
+//! blocks that are marked cold, and the targets of a parser state ([`crate::analysis::parser_states::Likelihood`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,21 +22,20 @@ use crate::analysis::field_usage::FieldUsage;
 use crate::analysis::known::Known;
 use crate::codegen::lower::Lower;
 
-/// Number of steps that must use a fact before the fact splits paths into groups.
+/// Number of steps that must use a fact. Paths are not split by facts that fewer steps use.
 const MANY: usize = 3;
-/// Smallest group of paths that is split further, as a share of all packets that reach the step.
+/// Smallest share of the step's packets for which a group of paths is split further.
 const OPEN_SHARE: f64 = 1.0 / 5.0;
-/// Number of groups at which splitting ends: once the paths to a step form this many groups, no further fact splits
-/// them.
+/// Number of groups at which splitting ends.
 const MAIN: usize = 8;
-/// Smallest group of paths that is kept apart, as a share of all packets that reach the step.
+/// Smallest share of the step's packets for which a group of paths gets its own variant.
 const LEAST_SHARE: f64 = 1.0 / 32.0;
 
-/// Maximum number of headers of a deparser that is compiled in variants. A larger deparser is compiled once.
+/// Maximum number of headers for which a deparser is compiled in variants. A larger deparser is compiled once.
 const MOST_EMITTED: usize = 64;
 
-/// A property that may be certain: the value of a metadata field or the validity of a header. A field is given by its
-/// number in [`FieldUsage`].
+/// A property whose value may be certain: a metadata field, given by its number in [`FieldUsage`], or the validity of a
+/// header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fact {
     Field(usize),
@@ -85,12 +86,12 @@ impl FactUses {
         }
     }
 
-    /// Adds the facts that the code after ingress uses: those that decide whether the packet is forwarded, and those
-    /// that the code after egress uses.
+    /// Adds the facts that the code after ingress uses. These are the facts that decide whether the packet is
+    /// forwarded, and the facts that the code after egress uses.
     pub(crate) fn end_of_ingress(&mut self, program: &Program, facts: &FieldUsage) {
         let standard = &program.standard_metadata;
-        // With `2 * MANY` users, `egress_spec` splits paths before all other facts. It must be the first, because a
-        // dropped packet needs no other fact.
+        // Gives `egress_spec` so many users that paths are split by it before all other facts. `egress_spec` must come
+        // first, because no other fact matters for a dropped packet.
         for step in 0..2 * MANY {
             self.field(facts, standard.egress_spec, (3, step as u32));
         }
@@ -103,8 +104,9 @@ impl FactUses {
         self.end_of_egress(program);
     }
 
-    /// Adds the facts that the code after egress uses. The validity of each header counts as used by [`MANY`] steps, so
-    /// that this fact alone may split paths: a variant for a set of valid headers saves nearly as much code as it adds.
+    /// Adds the facts that the code after egress uses: the validity of each header. Counts [`MANY`] users for each of
+    /// these facts, so that each may split paths even if no step uses it. A variant for a set of valid headers saves
+    /// nearly as much code as it adds.
     pub(crate) fn end_of_egress(&mut self, program: &Program) {
         let order = &program.deparser.order;
         if order.len() <= MOST_EMITTED {
@@ -177,7 +179,7 @@ impl FactUses {
     }
 }
 
-/// The used facts that are certain at one point of the code.
+/// Those facts that are certain at one point of the code and used from there on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct About {
     /// For each fact: the number of steps that use the fact, the fact, and its value.
@@ -226,8 +228,8 @@ impl Variants {
     }
 }
 
-/// A group of paths to a step: the facts that are certain on these paths, the block to which the paths lead, and the
-/// likelihood of the paths.
+/// A group of paths to a step: the facts that are certain on these paths, the block to which they lead, and their
+/// likelihood.
 struct Progress {
     about: About,
     block: Block,
@@ -238,8 +240,8 @@ fn weight(ways: &[Progress]) -> f64 {
     ways.iter().map(|way| way.weight).sum()
 }
 
-/// Groups paths by the value that `answer` returns for a path's facts. Moves the paths of groups whose weight is below
-/// `least` to `rare`.
+/// Groups paths by the value of a fact, which `answer` returns. Moves the paths of groups whose weight is below `least`
+/// to `rare`.
 fn split(
     ways: Vec<Progress>,
     least: f64,
@@ -262,8 +264,7 @@ fn split(
 }
 
 impl Lower<'_> {
-    /// Returns the blocks at which a step is compiled, one for each group of paths that agree in the facts that most
-    /// steps use. All edges to the step must exist.
+    /// Returns the blocks at which a step is compiled, one for each group of paths. All edges to the step must exist.
     pub(crate) fn settle(&mut self, variants: Variants) -> Vec<Block> {
         let reached = variants.0.into_iter();
         let ways: Vec<Progress> = reached
@@ -283,7 +284,7 @@ impl Lower<'_> {
         let least = total * LEAST_SHARE;
         let mut groups = vec![ways];
         let mut rare = Vec::new();
-        // Splits by the facts that most steps use first.
+        // First splits by facts, beginning with the fact that most steps use.
         for (_, question) in questions.into_iter().rev() {
             for group in std::mem::take(&mut groups) {
                 if weight(&group) < total * OPEN_SHARE {
@@ -308,7 +309,7 @@ impl Lower<'_> {
         parts.filter_map(|ways| self.together(ways)).collect()
     }
 
-    /// Merges paths: all of them lead to one block, which is returned. Returns `None` if there are no paths.
+    /// Merges paths: makes all of them lead to one block, and returns this block. Returns `None` if there are no paths.
     fn together(&mut self, ways: Vec<Progress>) -> Option<Block> {
         match &ways[..] {
             [] => None,

@@ -3,8 +3,8 @@
 //! packet and resume later. The lane takes one packet of the batch after the other until no packet is left.
 //!
 //! Machine code cannot be unwound, so a suspended lane must run its packet to the end. Rust code that machine code
-//! calls, such as a [`Sink`](sluice_engine::Sink), may panic. A panic ends the packet. From then on nothing is sent,
-//! and the payload of the panic is kept for the caller that runs the batch.
+//! calls, such as a [`Sink`](sluice_engine::Sink), may panic. The panic ends the packet. From then on nothing is sent.
+//! The panic's payload is kept for the caller that runs the batch.
 
 use std::cell::Cell;
 use std::io;
@@ -95,8 +95,8 @@ impl Lane {
 
     /// Returns the lane's engine. Must be called while no batch is under way.
     pub(crate) fn manager(&mut self) -> &mut TrafficManager<Native> {
-        // SAFETY: the lane owns the engine. Only the lane's packets use the engine too, and the lane has no packet now.
-        // The caller has exclusive access to the lane and does not run it.
+        // SAFETY: the lane owns the engine. Besides the lane, only its packets use the engine, and the lane has no
+        // packet now. The caller has exclusive access to the lane and does not run it.
         unsafe { self.state.as_ref().manager.as_ptr().as_mut_unchecked() }
     }
 }

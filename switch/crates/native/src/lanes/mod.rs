@@ -6,18 +6,18 @@
 //! coroutine with its own engine and stack, and processes one packet after the other. The scheduler decides which lane
 //! runs next.
 //!
-//! A lookup in a table larger than the caches records the cache lines that it will read. Then the lookup yields to the
-//! lane that has waited longest. The lines that several lanes recorded are prefetched together (`prefetches`). The
+//! A lookup in a table larger than the caches first records the cache lines that it will read. Then it yields, and the
+//! lane that has waited longest runs. The lines that several lanes recorded are prefetched together (`prefetches`). The
 //! first bytes of a packet are prefetched some packets ahead. The payload stays in the receive buffer until the packet
 //! is sent.
 //!
 //! Promise: the results are the same as if packets were processed one after the other. All packets of a batch see the
-//! same tables. A packet that is about to send, or to use a register or a meter, first waits until it is the oldest
-//! packet under way. Counters may be incremented in any order. Programs that draw random numbers do not run in lanes.
+//! same tables. Before a packet is sent, or uses a register or a meter, it waits until it is the oldest packet under
+//! way. Counters may be incremented in any order. Programs that draw random numbers do not run in lanes.
 //!
-//! If a packet causes a panic, for example in a [`Sink`], the packets under way run to their ends, but nothing more is
-//! sent. The lanes take no further packets, and the panic resumes in the caller that runs the batch. If that caller
-//! itself panics, the lanes behave in the same way. The next batch is not affected.
+//! If a packet causes a panic, for example in a [`Sink`], the packets in lanes run to their ends, but nothing more is
+//! sent. The lanes take no further packets. Then the panic resumes in the caller that runs the batch. If the caller
+//! itself panics, the lanes do the same. The next batch is not affected.
 
 mod lane;
 
@@ -89,13 +89,13 @@ impl Lanes {
         unsafe { self.scheduler.as_ref() }
     }
 
-    /// Returns whether lanes are useful with these tables: at least one table is so large that its lookups would yield.
+    /// Returns whether lanes are useful with these tables: whether some table is so large that its lookups would yield.
     pub fn are_worthwhile(&self, tables: &TableReplica) -> bool {
         tables.most_entries() >= self.scheduler().far
     }
 
-    /// Processes all packets that `receive` feeds, as one batch, to their ends. The bytes of the packets stay valid for
-    /// `'p`.
+    /// Feeds packets to the lanes by calling `receive`, and processes all of them to their ends, as one batch. The
+    /// bytes of the packets stay valid for `'p`.
     ///
     /// # Panics
     /// Panics if a packet causes a panic; see the module.
@@ -134,8 +134,8 @@ impl Lanes {
         sum
     }
 
-    /// Runs packets until the queue has room and at most [`LANES`] packets wait. Packets that are under way at that
-    /// time stay suspended.
+    /// Runs packets until the queue has room for more and at most [`LANES`] packets wait in it. Packets that are then
+    /// in the middle of their processing stay suspended in their lanes.
     ///
     /// # Panics
     /// Panics if a packet causes a panic.
@@ -161,14 +161,14 @@ impl Lanes {
         }
     }
 
-    /// Drops the packets that no lane has taken. Runs the other packets to their ends without sending anything.
+    /// Drops the packets that no lane has taken. Runs the packets in lanes to their ends, without sending anything.
     #[cold]
     fn abandon(&mut self) {
         self.scheduler().fail(Box::new("the batch was given up"));
         // SAFETY: the batch that ends is still under way.
         unsafe { self.scheduler().run(true) };
         self.scheduler().packets.clear();
-        // The caller that feeds the batch is already panicking, so this payload is not needed.
+        // The caller that feeds the batch is already panicking, so the payload of this second panic is dropped.
         drop(self.scheduler().take_panic());
         self.replace_if_broken();
     }
@@ -216,7 +216,8 @@ fn draws(program: &Program) -> bool {
 /// A batch of packets that are processed together. The bytes of the packets stay valid for `'p`.
 pub struct Batch<'a, 'p> {
     lanes: Ending<'a>,
-    /// Borrows of the tables, the sink and the packets, to which the lanes refer while the batch exists.
+    /// Stands for the borrows of the tables, the sink and the packets. The lanes refer to these by pointers while the
+    /// batch exists.
     batch: PhantomData<(&'a TableReplica, &'a Externs, &'a mut dyn Sink, &'p [u8])>,
 }
 

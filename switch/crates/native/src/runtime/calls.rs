@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Provides functions that machine code calls: externs, and operations on headers that are selected at run time. Each
-//! function does one operation and is not specific to a program. No function interprets the program's operations.
+//! function does one operation, for any program. No function interprets the program's operations.
 //!
 //! All arguments and results, including ids, are 64 bits wide. [`NONE`] stands for "no header".
 
@@ -328,8 +328,8 @@ pub(crate) extern "C" fn truncate(frame: &mut Frame<'_>, length: u64) {
     packet.truncate = packet.truncate.min(length);
 }
 
-/// Logs a message. `values` holds the arguments one after the other, `count` words in total. Each argument consists of
-/// its number of words, followed by the words themselves, in two's complement.
+/// Logs a message. `values` holds the arguments one after the other, `count` words in total. Each argument is its
+/// number of words, followed by these words in two's complement.
 ///
 /// # Safety
 /// `parts` belongs to the program, and `values` points to `count` words.

@@ -21,8 +21,8 @@ pub(crate) struct Work {
     pub(crate) yielder: Option<Yielder>,
 }
 
-/// Argument of one call of machine code, which reads the fields at constant offsets. Invariant: the targets of all
-/// pointers outlive the call, and the packet and the worker's buffers belong to the caller alone.
+/// Argument of one call of machine code, which reads the fields at constant offsets. Invariants: all pointers are valid
+/// until the call ends. Only the caller has references to the packet and the worker's buffers.
 #[repr(C)]
 pub(crate) struct Frame<'a> {
     /// The packet header vector: `phv_bytes` bytes, then one validity byte for each header, 0 or 1.
@@ -42,7 +42,8 @@ pub(crate) struct Frame<'a> {
     pub(crate) parsed: *mut usize,
     /// Nonzero if the traffic manager must continue after the current pipeline.
     pub(crate) requested: *const u8,
-    /// Packet length in bytes for the metadata field `packet_length`.
+    /// The packet's length in bytes, for the metadata field `packet_length`. Machine code changes it when it adds or
+    /// removes headers.
     pub(crate) length: *mut u64,
     /// Output of the deparser. Has room for all headers at once.
     pub(crate) out: *mut u8,
@@ -60,7 +61,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) ingress_port: u64,
     /// Nonzero if the header vector still holds the values of an earlier packet.
     pub(crate) fresh: u64,
-    /// Nonzero if no other thread updates counters at the same time, so that updates need not be atomic.
+    /// Nonzero if no other thread updates counters at the same time. Updates then need not be atomic.
     pub(crate) alone: u64,
     /// Lookups yield while memory is fetched in tables with at least this number of entries.
     pub(crate) far: u64,
@@ -72,8 +73,8 @@ pub(crate) struct Frame<'a> {
     context: Context<'a>,
 }
 
-/// Offset, from the start of a frame, of the address that machine code receives. From this address, the offsets of all
-/// fields fit in a signed byte.
+/// Offset, from the start of a frame, of the address that machine code receives. Because this address is in the middle,
+/// all fields are at offsets that fit in a signed byte.
 pub(crate) const MIDDLE: usize = 128;
 const _: () = assert!(size_of::<Frame<'static>>() >= MIDDLE);
 
@@ -91,9 +92,9 @@ impl<'a> Frame<'a> {
         let data: *const [u8] = packet.data(context.input);
         let packet: *mut Packet = packet;
         let work: *mut Work = work;
-        // SAFETY: both pointers come from exclusive references that live as long as the frame. Only addresses of parts
-        // are taken here. Machine code and runtime functions never use the parts at the same time: machine code waits
-        // while a runtime function runs.
+        // SAFETY: both pointers come from exclusive references that live as long as the frame. This code only takes
+        // addresses of parts. Machine code and runtime functions never use the parts at the same time: machine code
+        // waits while a runtime function runs.
         unsafe {
             let phv = (*packet).phv.parts();
             Self {
@@ -178,7 +179,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Returns the profile to which the packet's time is added, if there is a profile.
+    /// Returns the profile to which the packet's time is added. Returns `None` without a profile.
     #[inline]
     pub(crate) fn profile(&mut self) -> Option<&mut Profile> {
         // SAFETY: the frame was created from an exclusive reference to this value, which lives as long as the frame.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Provides lookups that machine code calls. Some functions find the row for a key. Other functions resolve a row to
-//! its action, where the generated code does not resolve the row itself. Each function is specific to a kind of key,
-//! but not to a program.
+//! its action, in the cases that the generated code does not handle. Each function is specific to a kind of key, but
+//! not to a program.
 //!
 //! As in [`calls`](crate::runtime::calls), arguments and results are 64 bits wide.
 
@@ -26,8 +26,8 @@ pub(crate) struct Found {
     action: u64,
 }
 
-/// Two versions of a lookup. `at_once` never yields; `waiting` yields to other packets while memory is fetched. Both
-/// functions take the same arguments. The first argument is the table's number.
+/// Two versions of a lookup. `at_once` never yields. `waiting` yields to other packets while memory is fetched. Both
+/// take the same arguments, first the table's number. The functions below list the other arguments.
 #[derive(Clone, Copy)]
 pub(crate) struct LookUp {
     pub(crate) at_once: *const (),
@@ -135,7 +135,7 @@ unsafe extern "C" fn row_exact<'a, const WORDS: usize>(
     row_exact_of_many(frame, table, words)
 }
 
-/// Like [`row_exact`], for a table with more than a few entries. Not inlined, so that [`row_exact`] needs few
+/// Like [`row_exact`], for a table with more than a few entries. Not inlined, so that [`row_exact`] itself needs few
 /// registers.
 #[inline(never)]
 fn row_exact_of_many<'a, const WORDS: usize>(

@@ -2,13 +2,13 @@
 //! Provides stacks of coroutines, and switches between these stacks.
 //!
 //! A packet in a lane yields several times, so each yield must be cheap. A switch goes directly from one lane to the
-//! next, without passing through the stack of the lanes' caller. A suspended stack is resumed by a jump, not by a
-//! return. The CPU would predict the target of a return from the latest calls, and these calls were made on another
-//! stack.
+//! next, without passing through the stack of the lanes' caller. It resumes a stack by a jump, not by a return. The CPU
+//! predicts the target of a return from the latest calls. These were made on another stack, so the prediction would be
+//! wrong.
 //!
-//! A switch saves the callee-saved registers on the stack that it leaves. [`leaving!`] defines functions that make a
-//! switch. Such a function calls another function, `next`, to decide which stack is resumed. `next` takes the saved
-//! stack pointer of the stack that is left, and returns the saved stack pointer of the stack to resume.
+//! A switch saves the callee-saved registers on the stack that it leaves. The macro [`leaving!`] defines functions that
+//! make a switch. Such a function calls another function, `next`, to decide which stack is resumed. `next` gets the
+//! saved stack pointer of the stack that is left, and returns that of the stack to resume.
 
 use std::io;
 

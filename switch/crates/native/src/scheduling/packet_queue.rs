@@ -14,7 +14,7 @@ pub(crate) const CAPACITY: usize = 64;
 /// Prefetch distance of a packet's first bytes, in packets.
 const AHEAD: usize = 4;
 
-/// Number of cache lines at the start of a packet that are prefetched ahead. These lines hold the headers.
+/// Number of cache lines that are prefetched at the start of a packet. They hold the headers.
 const LINES: usize = 2;
 
 /// A queued packet. Its bytes stay valid until the packet is done.
@@ -52,8 +52,8 @@ impl Job {
     }
 }
 
-/// Queue of packets; see the module. One thread uses the queue, from several stacks. Packets are numbered from 0. When
-/// a packet is done, its slot is used again.
+/// Queue of packets; see the module. One thread uses the queue, from several stacks. Packets are numbered from 0. A
+/// packet's slot is free again when the packet is done.
 pub(crate) struct PacketQueue {
     packets: [Cell<Job>; CAPACITY],
     /// Number of packets queued so far.
@@ -90,8 +90,8 @@ impl PacketQueue {
         self.count.get() - self.next.get()
     }
 
-    /// Returns the slot, below [`CAPACITY`], of the packet that is queued next. No other packet has this slot until
-    /// that packet is done.
+    /// Returns the slot, below [`CAPACITY`], that the next queued packet will get. This packet alone has the slot until
+    /// the packet is done.
     #[inline]
     pub(crate) fn saved(&self) -> usize {
         self.count.get() % CAPACITY

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Collects the cache lines that packets in lanes need, in order to prefetch several lines together.
 //!
-//! A prefetch that misses the TLB does not retire before its page walk ends. Later instructions can execute meanwhile,
-//! but only as many as the reorder buffer holds. So a page walk costs more than the rest of the lookup. The page walks
-//! of several prefetches in a row overlap. Therefore each lane records the lines that it needs, and yields. When a
-//! group of lanes has yielded, all recorded lines are prefetched.
+//! A prefetch that misses the TLB cannot retire until its page walk has ended. Meanwhile the CPU can execute only as
+//! many later instructions as the reorder buffer holds. So one page walk costs more than the rest of the lookup. But
+//! the page walks of several prefetches in a row overlap. Therefore each lane records the lines that it needs, and
+//! yields. When a group of lanes has yielded, all recorded lines are prefetched.
 
 use std::cell::Cell;
 
@@ -59,8 +59,8 @@ pub(crate) fn fetch(line: *const u8) {
     let _ = line;
 }
 
-/// Prefetches a cache line to the second-level cache, but not to the first. For lines that are needed later and only
-/// once.
+/// Prefetches a cache line to the second-level cache, but not to the first. Useful for lines that are needed later and
+/// only once.
 #[inline(always)]
 pub(crate) fn fetch_later(line: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -13,8 +13,8 @@ use crate::scheduling::fiber::{SavedStack, leaving};
 use crate::scheduling::packet_queue::PacketQueue;
 use crate::scheduling::prefetches::Prefetches;
 
-/// Number of lanes. With this number, prefetched lines have arrived when a lane is resumed. More lanes would take more
-/// of the first-level cache.
+/// Number of lanes. Chosen so that a lane's prefetched lines have arrived when the lane is resumed. More lanes would
+/// take more of the first-level cache.
 pub(crate) const LANES: usize = 8;
 
 /// Number of lanes per prefetch group. The lines that the lanes of a group recorded are prefetched together, when the
@@ -114,7 +114,8 @@ impl Scheduler {
     /// The batch that the packets belong to is under way.
     #[inline]
     pub(crate) unsafe fn run(&self, finishing: bool) {
-        // Activates the lanes that are in the middle of a packet, and one idle lane for each waiting packet.
+        // Activates one idle lane for each waiting packet. The lanes that are in the middle of a packet are active
+        // already.
         let mut active = self.active.get();
         for _ in 0..self.packets.waiting().min(LANES) {
             active |= (active + 1) & ((1 << LANES) - 1);
@@ -127,9 +128,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns the stack to resume when the lane at `index` yields. If this lane is the last lane of a prefetch group
-    /// ([`TOGETHER`]), issues the group's prefetches first. So the prefetches are under way before any lane of the
-    /// group resumes.
+    /// Returns the stack to resume when the lane at `index` yields. If this lane is the last of its prefetch group
+    /// ([`TOGETHER`]), first issues the group's prefetches. So they are under way before a lane of the group resumes.
     #[inline]
     fn next_lane(&self, index: usize) -> SavedStack {
         let active = self.active.get();
@@ -145,7 +145,8 @@ impl Scheduler {
         self.suspended[next].get()
     }
 
-    /// Returns the stack to resume when all lanes have had their turn.
+    /// Returns the stack to resume after the last active lane has yielded: the first active lane, or the caller of
+    /// [`Scheduler::run`].
     #[inline]
     fn next_round(&self) -> SavedStack {
         let active = self.active.get();
@@ -192,7 +193,7 @@ extern "C" fn first(scheduler: *const Scheduler, saved: SavedStack) -> SavedStac
     scheduler.suspended[scheduler.active.get().trailing_zeros() as usize].get()
 }
 
-/// The state of a lane that its packet uses to yield.
+/// The state of a lane by which its packet yields.
 pub(crate) struct YieldPoint {
     /// Number of the packet in the lane.
     pub(crate) number: Cell<usize>,
@@ -251,7 +252,7 @@ impl Yielder {
         self.yield_point().scheduler()
     }
 
-    /// Returns the minimum size of a table, in entries, from which on its lookups yield while memory is fetched.
+    /// Returns the minimum number of entries of a table whose lookups yield while memory is fetched.
     #[inline]
     pub(crate) fn far(&self) -> u64 {
         self.scheduler().far
@@ -311,8 +312,7 @@ impl OrderedSink {
     #[inline]
     fn sink(&mut self) -> Option<&mut dyn Sink> {
         self.yielder.turn();
-        // SAFETY: the sink outlives the batch. Only the oldest packet uses it, and that packet does not yield
-        // meanwhile.
+        // SAFETY: the sink outlives the batch. Only the oldest packet uses the sink, and does not yield meanwhile.
         (!self.yielder.scheduler().failed.get())
             .then(|| unsafe { &mut *self.sink as &mut dyn Sink })
     }
@@ -333,7 +333,7 @@ impl Sink for OrderedSink {
     }
 
     fn queue(&mut self, arrival: &mut Arrival<'_>) -> Admission {
-        // After a panic nothing is sent, so the result does not matter.
+        // After a panic nothing is sent, so any result will do.
         self.sink()
             .map_or(Admission::Pass, |sink| sink.queue(arrival))
     }

@@ -136,7 +136,7 @@ impl<E: Runs> Bench<E> {
         Self::from_json(&json)
     }
 
-    /// Like [`load`](Self::load), with the text of the compiled program.
+    /// Like [`load`](Self::load), but takes the text of the compiled program.
     ///
     /// # Errors
     /// The same as for [`load`](Self::load).
@@ -227,8 +227,8 @@ impl<E: Runs> Bench<E> {
             Command::Leave if self.leave() => Ok(()),
             Command::Leave => Err("no packet waits in a queue".to_owned()),
             Command::Digest { name, fields } => {
-                // p4c generates one digest for each call of digest(). The name of each is the name of the digest's
-                // type, so several digests may have the same name.
+                // p4c generates one digest for each call of digest(), and names it after the digest's type. So several
+                // digests may have the same name.
                 let named = |id: DigestId| self.program.digest(id).name == name;
                 match self.outputs.digests.first() {
                     Some((sent, bytes)) if named(*sent) && *bytes == fields => {

@@ -3,8 +3,8 @@
 //! of the list. No other rule matches them.
 //!
 //! The switch has two lists with these rules. [`CACHED`] has a flow entry for each flow of the trace. [`UNCACHED`] has
-//! none, so its packets find their rule in the rule table. [`verdict_by_default`] is the same program without both
-//! lookups.
+//! none, so its packets find their rule in the rule table. [`verdict_by_default`] changes the program so that it looks
+//! up neither flows nor rules.
 
 use std::fmt::Write;
 use std::ops::RangeInclusive;
@@ -62,7 +62,7 @@ pub(crate) fn matching_rule() -> Rule {
     Rule::to(0x0d00_0000, 16)
 }
 
-/// Returns another rule, each with its own destination network.
+/// Returns a rule that does not match the packets. Each index gives a different destination network.
 pub(crate) fn other_rule(index: usize) -> Rule {
     Rule::to(0x0b00_0000 + (index as u32) * 256, 24)
 }
@@ -215,7 +215,7 @@ fn flow(index: usize) -> [u32; 3] {
     ]
 }
 
-/// Table and action of flow entries, which are found once for many entries.
+/// Table and action of flow entries, looked up once for many entries.
 struct FlowTable {
     table: TableId,
     action: EntryAction,
@@ -313,8 +313,8 @@ pub(crate) fn counted_by_flow(store: &Store) -> u64 {
     entry.state().map_or(0, |state| state.counter().get().0)
 }
 
-/// Returns the router program without outbound lookups of IPv4 packets in flows and rules. The table of rules has no key.
-/// Its default action, which [`set_verdict`] sets, gives every packet its verdict. All else is unchanged.
+/// Returns the router program without outbound lookups of IPv4 packets in flows and rules. The table of rules has no
+/// key. Its default action, which [`set_verdict`] sets, gives every packet its verdict. Everything else is unchanged.
 ///
 /// # Panics
 /// Panics if the program does not have the expected tables.
@@ -351,7 +351,7 @@ pub(crate) fn verdict_by_default(json: &[u8]) -> Vec<u8> {
     serde_json::to_vec(&program).expect("this was JSON before")
 }
 
-/// Sets the verdict of the program that [`verdict_by_default`] has changed: the packet bypasses IPsec by this rule.
+/// Sets the default action in a program that [`verdict_by_default`] has changed: packets bypass IPsec by this rule.
 pub(crate) fn set_verdict(store: &Store, rule: usize) {
     let (program, table) = (store.program(), rule_table(store));
     let action = call(program, table, "set_rule", &[rule as u64, BYPASS, 0]);

@@ -49,7 +49,7 @@ impl Lower<'_> {
         self.store(yes, self.phv, self.validity(header));
     }
 
-    /// Marks the header vector as touched; see [`sluice_engine::phv::Phv::touch`].
+    /// Marks the header vector as written; see [`sluice_engine::phv::Phv::touch`].
     pub(crate) fn touch(&mut self) {
         let place = self.frame_field(offset_of!(Frame<'static>, touched));
         let yes = self.byte(true);

@@ -92,7 +92,7 @@ impl Lower<'_> {
         }
     }
 
-    /// Generates the transition that a state makes if no case matches. Ends the block.
+    /// Generates the transition of a state for packets that match no case. Ends the block.
     fn otherwise(&mut self, state: &State, parsing: &mut Parsing) {
         match state.default {
             Some(target) => {
@@ -141,8 +141,8 @@ impl Lower<'_> {
         true
     }
 
-    /// Compiles one case, which is assumed to match this share of the packets. Continues in a new block for packets
-    /// that the case does not match.
+    /// Compiles one case. `share` estimates how many of the packets match. For all other packets, continues in a new
+    /// block.
     fn case(
         &mut self,
         case: &Transition,
