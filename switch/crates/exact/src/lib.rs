@@ -40,6 +40,7 @@ mod bucket;
 mod grow;
 mod hash;
 mod key;
+mod lanes;
 mod memory;
 mod segment;
 #[cfg(target_arch = "x86_64")]
@@ -48,17 +49,15 @@ mod wide;
 use std::fmt;
 
 pub use hash::{HashKey, KeyHasher};
+pub use memory::SEGMENT_BYTES;
 
 use bucket::{BucketRef, Shape, Tag};
 use key::{Key, Words, hash_of, with_words};
 use memory::SegmentMemory;
-use segment::{BucketOffsets, FIRST_SEGMENT_BIT, Segment, View};
+use segment::{BucketOffsets, FIRST_SEGMENT_BIT, Segment, SegmentView};
 
 /// Result of a batch lookup for a key that is not in the table. This value cannot be inserted.
 pub const NONE: u32 = u32::MAX;
-
-/// Size in bytes of a segment in a table with several segments. An insertion moves at most the keys of one segment.
-pub const SEGMENT_BYTES: usize = 64 << 10;
 
 /// Maximum number of segments of a table that is assumed to stay in the caches.
 const CACHED_SEGMENTS: usize = 128;
@@ -70,14 +69,14 @@ pub struct Exact<H = KeyHasher> {
     /// References to the segments, for lookups. The position of a hash's segment is the number that is formed by the
     /// first `depth` segment bits of the hash. Invariant: the directory is up to date whenever the table is not
     /// borrowed exclusively.
-    directory: Vec<View>,
+    directory: Vec<SegmentView>,
     /// Index in `segments` of the segment at each position of the directory.
     owners: Vec<u32>,
     depth: u32,
     /// Last position of the directory. This number is also a mask of the low `depth` bits.
     last: usize,
     /// First element of the directory. At depth 0 it is the only element.
-    only: View,
+    only: SegmentView,
     /// Computes the bucket offsets of a hash in a segment. All segments have the same size.
     offsets: BucketOffsets,
     segments: Vec<Segment>,
@@ -88,7 +87,7 @@ pub struct Exact<H = KeyHasher> {
     stashed: usize,
     /// SIMD kernel that hashes many keys, if the processor supports it.
     #[cfg(target_arch = "x86_64")]
-    wide: Option<wide::Wide>,
+    wide: Option<wide::WideHasher>,
 }
 
 impl Exact {
@@ -106,7 +105,9 @@ impl<H: HashKey> Exact<H> {
         let segment = Segment::new(&shape, 0, memory.lines(shape.lines, 0, 1));
         Self {
             #[cfg(target_arch = "x86_64")]
-            wide: hasher.known().and_then(|_| wide::Wide::new(key_bytes)),
+            wide: hasher
+                .known()
+                .and_then(|_| wide::WideHasher::new(key_bytes)),
             shape,
             hasher,
             directory: vec![segment.view()],
@@ -142,7 +143,7 @@ impl<H: HashKey> Exact<H> {
         let segments = self.segments.iter().map(Segment::memory_bytes);
         segments.sum::<usize>()
             + self.segments.capacity() * size_of::<Segment>()
-            + self.directory.capacity() * size_of::<View>()
+            + self.directory.capacity() * size_of::<SegmentView>()
             + self.owners.capacity() * size_of::<u32>()
             + self.memory.bytes()
     }
@@ -156,7 +157,7 @@ impl<H: HashKey> Exact<H> {
     /// Returns the segment of a hash. If the processor predicts depth 0, it knows the segment before the hash is
     /// computed.
     #[inline(always)]
-    fn view(&self, hash: u64) -> View {
+    fn view(&self, hash: u64) -> SegmentView {
         if self.depth == 0 {
             return self.only;
         }

@@ -8,8 +8,10 @@ use std::ptr::NonNull;
 
 use sluice_pages::{HUGE, Reserved};
 
-use crate::SEGMENT_BYTES;
 use crate::bucket::{LINE, Line};
+
+/// Size in bytes of a segment in a table with several segments. An insertion moves at most the keys of one segment.
+pub const SEGMENT_BYTES: usize = 64 << 10;
 
 /// A table with at least this number of segments uses the address range. With fewer segments, most of a huge page would
 /// be unused.
