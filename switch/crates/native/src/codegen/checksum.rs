@@ -43,7 +43,7 @@ impl Lower<'_> {
                 self.either(
                     all,
                     |lower| {
-                        let value = if calculation.unseen {
+                        let value = if calculation.replaceable {
                             lower.blend(&input)
                         } else {
                             lower.hashed(&calculation.algorithm, &input)
