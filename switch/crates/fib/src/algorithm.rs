@@ -6,9 +6,6 @@
 
 use crate::{Address, Change, Lines, Prefix, Rib};
 
-/// Result of a lookup if no route matches. No route may have this value.
-pub const NONE: u32 = u32::MAX;
-
 /// Prefetch distance in changes, for the lines of [`Algorithm::lines`]. Index lines use twice this distance.
 const AHEAD: usize = 4;
 
