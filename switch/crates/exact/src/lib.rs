@@ -251,13 +251,13 @@ impl<H: HashKey> Exact<H> {
         with_words!(key.len(), new => self.find_fetched(hash, key, new(key)))
     }
 
-    /// Returns the value of a key, and yields while cache lines are fetched. Calls `ask` with the address of each line
-    /// to prefetch, and then `pause`, which should return when the lines have arrived.
+    /// Returns the value of a key, and yields while cache lines are fetched. Calls `prefetch` with the address of each
+    /// line, and then `pause`, which should return when the lines have arrived.
     #[inline(always)]
     pub fn get_waiting(
         &self,
         key: &[u8],
-        ask: impl Fn(*const u8),
+        prefetch: impl Fn(*const u8),
         pause: impl Fn(),
     ) -> Option<u32> {
         if key.len() != self.shape.key_bytes {
@@ -265,7 +265,7 @@ impl<H: HashKey> Exact<H> {
         }
         with_words!(key.len(), new => {
             let words = new(key);
-            self.find_waiting(words.hash(&self.hasher), key, words, ask, pause)
+            self.find_waiting(words.hash(&self.hasher), key, words, prefetch, pause)
         })
     }
 
@@ -274,11 +274,11 @@ impl<H: HashKey> Exact<H> {
     pub fn get_stored_waiting<const W: usize>(
         &self,
         words: &[[u8; 8]; W],
-        ask: impl Fn(*const u8),
+        prefetch: impl Fn(*const u8),
         pause: impl Fn(),
     ) -> Option<u32> {
         let (bytes, key) = self.stored(words)?;
-        self.find_waiting(key.hash(&self.hasher), bytes, key, ask, pause)
+        self.find_waiting(key.hash(&self.hasher), bytes, key, prefetch, pause)
     }
 
     /// See [`get_waiting`](Self::get_waiting).
@@ -288,11 +288,11 @@ impl<H: HashKey> Exact<H> {
         hash: u64,
         bytes: &[u8],
         key: impl Key,
-        ask: impl Fn(*const u8),
+        prefetch: impl Fn(*const u8),
         pause: impl Fn(),
     ) -> Option<u32> {
         let first = self.first(hash);
-        first.ask(&self.shape, &ask);
+        first.for_each_line(&self.shape, &prefetch);
         pause();
         // SAFETY: the table's buckets are of its shape.
         let found = unsafe { first.find(&self.shape, Tag::of(hash), key) };
@@ -300,7 +300,7 @@ impl<H: HashKey> Exact<H> {
         if found.is_some() || !unsafe { first.header() }.overflowed() {
             return found;
         }
-        self.second(hash).ask(&self.shape, &ask);
+        self.second(hash).for_each_line(&self.shape, &prefetch);
         pause();
         self.find_second(hash, bytes)
     }
