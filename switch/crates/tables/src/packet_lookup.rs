@@ -3,7 +3,6 @@
 
 use sluice_program::{Program, TableId};
 
-use super::TableReplica;
 use crate::action::ActionRef;
 use crate::binding::Binding;
 use crate::entry_state::EntryState;
@@ -15,6 +14,7 @@ use crate::model::KeyField;
 use crate::row::{ROW_HIT, Row};
 use crate::slab::Target;
 use crate::table_lookup::TableLookup;
+use crate::table_replica::TableReplica;
 use crate::wait::Wait;
 
 /// An entry that a packet's key matches.
