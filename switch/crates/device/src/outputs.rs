@@ -31,7 +31,7 @@ pub(crate) struct Shared {
 }
 
 /// A port's sending half, with its queues.
-struct Port {
+struct OutputPort {
     transmitter: Box<dyn Transmitter>,
     /// Whether the port has frames that were not flushed.
     dirty: bool,
@@ -42,7 +42,7 @@ struct Port {
     queues: PortQueues,
 }
 
-impl Port {
+impl OutputPort {
     /// Flushes the port if it is blocked and need not wait for a later retry time.
     fn try_again(&mut self) {
         let wait =
@@ -60,7 +60,7 @@ pub(crate) struct NoMorePorts;
 pub(crate) struct Outputs {
     pub(crate) shared: Arc<Shared>,
     /// Ports, indexed by port number.
-    ports: Vec<Option<Port>>,
+    ports: Vec<Option<OutputPort>>,
     /// Numbers of ports with frames that were not flushed.
     dirty: Vec<usize>,
     /// Numbers of congested ports.
@@ -99,7 +99,7 @@ impl Outputs {
             Some(before) => (before.queues, before.congested),
             None => (PortQueues::new(levels), false),
         };
-        self.ports[index] = Some(Port {
+        self.ports[index] = Some(OutputPort {
             transmitter,
             dirty: false,
             blocked: false,
