@@ -456,6 +456,23 @@ impl<E: Engine> TrafficManager<E> {
         self.replaced(Fate::Multicast { group, copies });
     }
 
+    /// Returns a clone session, and reports that it clones the packet. If the session does not exist, counts and reports
+    /// this instead.
+    fn clone_session<'a>(&mut self, context: Context<'a>, id: u32) -> Option<&'a CloneSession> {
+        let session = context.tables.clone_session(id);
+        match session {
+            Some(session) => self.fate(Fate::Cloned {
+                session: id,
+                copies: session.replicas.len(),
+            }),
+            None => {
+                self.engine.counters().clone_no_session += 1;
+                self.fate(Fate::NoSession(id));
+            }
+        }
+        session
+    }
+
     /// Makes a clone of the packet as it entered the parser. The clone is parsed again, and has only the preserved
     /// metadata.
     fn clone_ingress(
@@ -466,15 +483,9 @@ impl<E: Engine> TrafficManager<E> {
         preserve: Option<FieldListId>,
         sink: &mut dyn Sink,
     ) {
-        let Some(session) = context.tables.clone_session(id) else {
-            self.engine.counters().clone_no_session += 1;
-            return self.fate(Fate::NoSession(id));
+        let Some(session) = self.clone_session(context, id) else {
+            return;
         };
-        let copies = session.replicas.len();
-        self.fate(Fate::Cloned {
-            session: id,
-            copies,
-        });
         let mut copy = self.take_spare();
         copy.start_again(packet, context.input);
         self.standard.enter_ingress(&mut copy, context.now_us);
@@ -496,15 +507,9 @@ impl<E: Engine> TrafficManager<E> {
         id: u32,
         preserve: Option<FieldListId>,
     ) {
-        let Some(session) = context.tables.clone_session(id) else {
-            self.engine.counters().clone_no_session += 1;
-            return self.fate(Fate::NoSession(id));
+        let Some(session) = self.clone_session(context, id) else {
+            return;
         };
-        let copies = session.replicas.len();
-        self.fate(Fate::Cloned {
-            session: id,
-            copies,
-        });
         let mut copy = self.take_spare();
         copy.copy_from(&self.program, packet);
         copy.preserve(&self.program, preserve, packet);

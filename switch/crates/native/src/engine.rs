@@ -71,6 +71,34 @@ impl Native {
         }
         self.code.run(part, &mut frame)
     }
+
+    /// Runs a part of the program that deparses the packet's headers to `out`. `decode` splits the result of the code
+    /// into an outcome and the number of bytes written.
+    #[inline(always)]
+    fn call_with_output<R>(
+        &mut self,
+        part: Part,
+        context: Context<'_>,
+        packet: &mut Packet,
+        out: &mut Vec<u8>,
+        sink: &mut dyn Sink,
+        decode: impl FnOnce(u64) -> (R, usize),
+    ) -> R {
+        let Self {
+            code,
+            config,
+            worker,
+        } = self;
+        out.clear();
+        out.reserve(code.most_header_bytes());
+        let mut frame = Frame::new(code.program(), config, worker, context, packet, sink);
+        frame.out = out.as_mut_ptr();
+        let (outcome, headers) = decode(code.run(part, &mut frame));
+        // SAFETY: the deparser writes each header of its order at most once, and returns the number of bytes written.
+        // Room for all headers was reserved.
+        unsafe { out.set_len(headers) };
+        outcome
+    }
 }
 
 /// Value for [`Frame::requested`] that makes the code stop after ingress.
@@ -127,20 +155,7 @@ impl Engine for Native {
         out: &mut Vec<u8>,
         sink: &mut dyn Sink,
     ) -> Progress {
-        let Self {
-            code,
-            config,
-            worker,
-        } = self;
-        out.clear();
-        out.reserve(code.most_header_bytes());
-        let mut frame = Frame::new(code.program(), config, worker, context, packet, sink);
-        frame.out = out.as_mut_ptr();
-        let (progress, headers) = forward::result(code.run(Part::Forward, &mut frame));
-        // SAFETY: the deparser writes each header of its order at most once, and returns the number of bytes written.
-        // Room for all headers was reserved.
-        unsafe { out.set_len(headers) };
-        progress
+        self.call_with_output(Part::Forward, context, packet, out, sink, forward::result)
     }
 
     fn egress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
@@ -156,18 +171,7 @@ impl Engine for Native {
         out: &mut Vec<u8>,
         sink: &mut dyn Sink,
     ) {
-        let Self {
-            code,
-            config,
-            worker,
-        } = self;
-        out.clear();
-        out.reserve(code.most_header_bytes());
-        let mut frame = Frame::new(code.program(), config, worker, context, packet, sink);
-        frame.out = out.as_mut_ptr();
-        let headers = code.run(Part::Deparser, &mut frame) as usize;
-        // SAFETY: the deparser writes each header of its order at most once, and returns the number of bytes written.
-        // Room for all headers was reserved.
-        unsafe { out.set_len(headers) };
+        let headers = |code: u64| ((), code as usize);
+        self.call_with_output(Part::Deparser, context, packet, out, sink, headers);
     }
 }

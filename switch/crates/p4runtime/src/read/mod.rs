@@ -11,6 +11,7 @@ mod select;
 use std::sync::Arc;
 
 use crate::entity::requested::RequestedFields;
+use crate::entity::stored_entry::StoredEntry;
 use crate::entity::{array, cell, direct, table};
 use crate::error::{UpdateError, UpdateResult};
 use crate::pipeline::Pipeline;
@@ -20,7 +21,7 @@ use crate::proto::v1::{
     TableEntry,
 };
 use crate::role::Rights;
-use entity_ref::{EntityRef, FoundEntry};
+use entity_ref::EntityRef;
 
 /// Result of a read, from which messages are built.
 pub struct Reading {
@@ -85,19 +86,19 @@ impl Reading {
         let schema = &self.pipeline.schema;
         let externs = self.pipeline.store.externs();
         let context = self.pipeline.context();
-        let encode = |id, found: &FoundEntry, requested| {
+        let encode = |id, found: &StoredEntry, requested| {
             let table = schema.tables.get(&id)?;
             match found {
-                FoundEntry::Entry(entry) => {
+                StoredEntry::Entry(entry) => {
                     table::encode(&context, id, table, entry, requested, self.now_us)
                 }
-                FoundEntry::Default(entry) => {
+                StoredEntry::Default(entry) => {
                     Some(table::encode_default(&context, id, table, entry, requested))
                 }
             }
         };
         // The key alone identifies the entry of a direct resource.
-        let key = |id, found: &FoundEntry| {
+        let key = |id, found: &StoredEntry| {
             let entry = encode(id, found, RequestedFields::default())?;
             Some(TableEntry {
                 action: None,
@@ -107,10 +108,10 @@ impl Reading {
         Some(match item {
             EntityRef::Ready(kind) => *kind,
             EntityRef::Table(id, entry, requested) => {
-                EntityKind::TableEntry(encode(id, &FoundEntry::Entry(entry), requested)?)
+                EntityKind::TableEntry(encode(id, &StoredEntry::Entry(entry), requested)?)
             }
             EntityRef::Default(id, entry, requested) => {
-                EntityKind::TableEntry(encode(id, &FoundEntry::Default(entry), requested)?)
+                EntityKind::TableEntry(encode(id, &StoredEntry::Default(entry), requested)?)
             }
             EntityRef::DirectCounter(id, found) => {
                 EntityKind::DirectCounterEntry(DirectCounterEntry {

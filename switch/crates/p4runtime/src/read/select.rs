@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use sluice_tables::{Entry, EntryAction, EntrySpec, TableError, View};
 
-use super::entity_ref::{EntityRef, FoundEntry};
+use super::entity_ref::EntityRef;
 use crate::entity::requested::RequestedFields;
+use crate::entity::stored_entry::StoredEntry;
 use crate::entity::{array, key, profile, replication, value_set};
 use crate::error::{UpdateError, UpdateResult};
 use crate::pipeline::Pipeline;
@@ -66,13 +67,15 @@ impl EntityCollector<'_> {
     }
 
     /// Returns the entries of one table that match a request.
-    fn entries(&self, table: &TableSchema, filter: &TableEntry) -> UpdateResult<Vec<FoundEntry>> {
+    fn entries(&self, table: &TableSchema, filter: &TableEntry) -> UpdateResult<Vec<StoredEntry>> {
         if filter.is_default_action {
             if !filter.r#match.is_empty() || filter.priority != 0 {
                 let message = "the default entry must have neither a match nor a priority";
                 return Err(UpdateError::invalid(message));
             }
-            return Ok(vec![FoundEntry::Default(self.view.default_entry(table.id))]);
+            return Ok(vec![StoredEntry::Default(
+                self.view.default_entry(table.id),
+            )]);
         }
         // A read must not assign numbers to new strings.
         if !key::knows(&table.fields, &filter.r#match) {
@@ -82,7 +85,7 @@ impl EntityCollector<'_> {
         if exact {
             let (key, priority) = key::decode_with_priority(table, filter)?;
             return match self.view.entry(table.id, &key, priority) {
-                Ok(entry) => Ok(vec![FoundEntry::Entry(entry)]),
+                Ok(entry) => Ok(vec![StoredEntry::Entry(entry)]),
                 // A filter that matches no entry is not an error.
                 Err(TableError::NotFound(_)) => Ok(Vec::new()),
                 Err(error) => Err(error.into()),
@@ -100,7 +103,7 @@ impl EntityCollector<'_> {
                     && key.as_ref().is_none_or(|key| spec.key == *key)
             });
         }
-        Ok(entries.into_iter().map(FoundEntry::Entry).collect())
+        Ok(entries.into_iter().map(StoredEntry::Entry).collect())
     }
 
     fn spec(&self, table: &TableSchema, entry: &Entry) -> EntrySpec {
@@ -118,8 +121,11 @@ impl EntityCollector<'_> {
             };
             for (id, table) in &self.pipeline.schema.tables {
                 let entries = self.entries(table, &all)?;
-                self.items
-                    .extend(entries.into_iter().map(|found| found.item(*id, requested)));
+                self.items.extend(
+                    entries
+                        .into_iter()
+                        .map(|found| EntityRef::of_entry(*id, found, requested)),
+                );
             }
             return Ok(());
         }
@@ -132,7 +138,7 @@ impl EntityCollector<'_> {
         }
         let items = entries
             .into_iter()
-            .map(|found| found.item(filter.table_id, requested));
+            .map(|found| EntityRef::of_entry(filter.table_id, found, requested));
         self.items.extend(items);
         Ok(())
     }
@@ -143,7 +149,7 @@ impl EntityCollector<'_> {
         table: &TableSchema,
         filter: &TableEntry,
         action: Option<&str>,
-        found: &FoundEntry,
+        found: &StoredEntry,
     ) -> bool {
         let program = self.pipeline.store.program();
         let is = |given: &EntryAction| {
@@ -153,14 +159,14 @@ impl EntityCollector<'_> {
             })
         };
         match found {
-            FoundEntry::Entry(entry) => {
+            StoredEntry::Entry(entry) => {
                 let spec = self.spec(table, entry);
                 (filter.metadata.is_empty() || spec.metadata == filter.metadata)
                     && (filter.controller_metadata == 0
                         || spec.controller_metadata == filter.controller_metadata)
                     && is(&spec.action)
             }
-            FoundEntry::Default(entry) => {
+            StoredEntry::Default(entry) => {
                 let given = entry.action(self.pipeline.store.program());
                 (filter.metadata.is_empty() || entry.metadata() == filter.metadata)
                     && (filter.controller_metadata == 0
@@ -177,7 +183,7 @@ impl EntityCollector<'_> {
         what: &str,
         entry: Option<&TableEntry>,
         has: impl Fn(&TableSchema) -> bool,
-    ) -> UpdateResult<Vec<(u32, FoundEntry)>> {
+    ) -> UpdateResult<Vec<(u32, StoredEntry)>> {
         let all = TableEntry::default();
         let filter = entry.unwrap_or(&all);
         let mut found = Vec::new();
