@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple, PyType};
 
 use super::errors::io_error;
-use super::flows::key_parts;
+use super::flows::types::key_parts;
 use super::packets::{metadata_values, value_tuple};
 use crate::flows::key::FlowKey;
 use crate::p4runtime::packet::PacketIn;

@@ -19,11 +19,11 @@ use sluice_ports::{PortId, PortStatistics};
 use sluice_program::Program;
 use sluice_tables::{Limits, Store};
 
-use crate::Handler;
 use crate::attach::Port;
 use crate::clock::Clock;
 use crate::control::{Control, Links, PortState, hand_out, port_status};
 use crate::counters::{DeviceCounters, DeviceStatistics, add, count};
+use crate::handler::Handler;
 use crate::levels::{PortLevels, QueueSetting};
 use crate::mailbox::{Command, Mailbox};
 use crate::outputs::Shared;

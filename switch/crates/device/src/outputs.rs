@@ -14,9 +14,9 @@ use sluice_engine::{Admission, Arrival, Congestion, Queued, Sink};
 use sluice_ports::{PortId, Retry, Transmitter};
 use sluice_program::DigestId;
 
-use crate::Handler;
 use crate::clock::Clock;
 use crate::counters::{DeviceCounters, add, count};
+use crate::handler::Handler;
 use crate::levels::PortLevels;
 use crate::port_queues::{Leaving, PortQueues, Spares};
 use crate::trace::{KnownPorts, Tracing};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Items of the lookup structures. An item is an answer, or a reference to the next level.
 
-use crate::NONE;
+use crate::answer::NONE;
 
 /// An item, stored as an unsigned number. The highest bit distinguishes a reference from an answer. An answer is the
 /// value plus one. So 0 is "no route", and subtracting one from it yields [`NONE`].

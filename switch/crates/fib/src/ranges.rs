@@ -9,8 +9,10 @@
 
 use std::ops::AddAssign;
 
+use crate::address::{Address, Prefix};
 use crate::algorithm::{Algorithm, BuildError, NeedsRebuild};
-use crate::{Address, NONE, Prefix, Rib};
+use crate::answer::NONE;
+use crate::rib::Rib;
 
 /// Maximum number of ranges that are counted instead of searched.
 const COUNTED: usize = 32;

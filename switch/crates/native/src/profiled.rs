@@ -9,7 +9,8 @@ use sluice_engine::{
 };
 use sluice_program::{FieldSlot, Program};
 
-use super::{Code, Native};
+use crate::codegen::compile::Code;
+use crate::engine::Native;
 
 /// Engine with a profile. [`Code::compile`] generates code for this engine if [`Config::profile`] is set. The code has
 /// the same results as code without a profile. But the code tests every condition on a packet's path, so that all

@@ -107,8 +107,8 @@ impl TableReplica {
         }
     }
 
-    /// Returns the row for a key, or the default entry's row on a miss. See [`TableHandle`]. `key` must have the
-    /// table's `key_bytes`.
+    /// Returns the row for a key, or the default entry's row on a miss. See [`TableHandle`](crate::TableHandle). `key`
+    /// must have the table's `key_bytes`.
     #[inline]
     pub fn row(&self, table: TableId, key: &[u8]) -> Row<'_> {
         let table = &self.tables[table.index()];

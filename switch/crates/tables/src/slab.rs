@@ -14,8 +14,8 @@
 //! record never moves, and its slot alone determines its address. Memory of records that were never written is not
 //! touched.
 //!
-//! [`layout`] defines the offsets in a record, [`storage`] holds the records, [`record`] reads a record and [`write`]
-//! writes it.
+//! [`layout`] defines the offsets in a record, [`storage`] holds the records, [`record`] reads a record and
+//! [`write`](mod@write) writes it.
 
 mod layout;
 mod record;

@@ -2,9 +2,13 @@
 //! The structure as a lookup algorithm.
 
 use super::{BitmapRank, Scratch, kernel};
+use crate::address::Prefix;
 use crate::algorithm::{Algorithm, BuildError, NeedsRebuild};
+use crate::answer::NONE;
+use crate::change::Change;
+use crate::lines::Lines;
 use crate::lookup_item::LookupItem;
-use crate::{Change, Lines, NONE, Prefix, Rib};
+use crate::rib::Rib;
 
 impl<I: LookupItem> Algorithm<u32> for BitmapRank<I> {
     fn build(rib: &Rib<u32>) -> Result<Self, BuildError> {

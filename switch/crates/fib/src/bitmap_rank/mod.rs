@@ -24,9 +24,10 @@ mod runs;
 
 use std::collections::HashMap;
 
+use crate::address::Prefix;
 use crate::algorithm::BuildError;
 use crate::lookup_item::LookupItem;
-use crate::{Prefix, Rib};
+use crate::rib::Rib;
 use chunks::Chunks;
 use runs::{POSITIONS as CELLS, Runs};
 

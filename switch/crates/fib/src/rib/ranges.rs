@@ -2,7 +2,7 @@
 //! Converts routes to ranges of addresses with one answer each. Lookup structures are built from these ranges.
 
 use super::Rib;
-use crate::{Address, Prefix};
+use crate::address::{Address, Prefix};
 
 impl<A: Address> Rib<A> {
     /// Divides `prefix` into ranges of addresses with one answer each. Calls `visit` with the first address and the
