@@ -40,7 +40,7 @@ class _Watched:
     before: bytes
 
 
-class SwitchReader:
+class RouteReader:
     """Reads single routes of the default VRF from a switch, not necessarily as its primary."""
 
     def __init__(self, address: str, device_id: int):
@@ -81,7 +81,7 @@ class Changes:
         prefixes: Sequence[Prefix],
         gateways: Sequence[bytes],
         own_as: int,
-        reader: SwitchReader,
+        reader: RouteReader,
     ):
         self._prefixes = prefixes
         self._gateways = gateways

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Provides the common parts of the benchmark commands: the options for duration and rounds, and a
-lab in which to measure.
+"""Provides the common parts of the benchmark commands: the options for duration and rounds, a
+lab in which to measure, and the error for a missing tool.
 """
 
 from __future__ import annotations
@@ -10,6 +10,10 @@ from collections.abc import Callable, Iterable
 
 from sluice_testkit.bench import MINIMUM_ROUNDS
 from sluice_testkit.namespaces import Lab, Namespace
+
+
+class ToolMissing(Exception):
+    """A required program is not installed, or does not work on this machine."""
 
 
 def parser(prog: str, description: str, *, seconds: float) -> argparse.ArgumentParser:

@@ -14,14 +14,12 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 
+from bench.command import ToolMissing
+
 TOOL = "dpdk-test-crypto-perf"
 # DPDK may be built without some of these drivers.
 DRIVERS = ("crypto_aesni_gcm", "crypto_aesni_mb", "crypto_openssl")
 OPERATIONS = 1_000_000
-
-
-class ToolMissing(Exception):
-    """A required program is not installed, or does not work on this machine."""
 
 
 def command(driver: str, sizes: Sequence[int], operations: int) -> list[str]:

@@ -15,6 +15,7 @@ import sys
 
 from bench import command, crypto_perf, libipsec
 from bench.bars import compare_with_bars
+from bench.command import ToolMissing
 from bench.structures import as_cases, measured
 from sluice_testkit.bench import BenchCase, write_results
 from sluice_testkit.namespaces import Lab
@@ -36,7 +37,7 @@ def add_dpdk_rates(cases: list[BenchCase], rounds: int, missing: dict[str, str])
                 case = case_of(cases, size)
                 case.peers.setdefault(DPDK, []).append(rate)
                 case.details["dpdk_driver"] = driver
-    except crypto_perf.ToolMissing as why:
+    except ToolMissing as why:
         missing[DPDK] = str(why)
 
 
@@ -47,7 +48,7 @@ def add_strongswan_rates(cases: list[BenchCase], rounds: int, missing: dict[str,
     try:
         with Lab() as lab:
             found = libipsec.rates(lab, SIZES, rounds)
-    except libipsec.ToolMissing as why:
+    except ToolMissing as why:
         missing[LIBIPSEC] = str(why)
         return
     for size, rates in found.items():

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bench.command import ToolMissing
 from bench.cpu import process_seconds, system_share
 from sluice_testkit import strongswan
 from sluice_testkit.namespaces import Lab, Namespace, veth
@@ -62,10 +63,6 @@ while time.monotonic() < end:
         except OSError:
             pass
 """
-
-
-class ToolMissing(Exception):
-    """A required program is not installed, or does not work on this machine."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from typing import Any
 
 from bench import bgp, command
 from bench.bars import compare_with_bars
-from bench.changes import Changes, SwitchReader
+from bench.changes import Changes, RouteReader
 from bench.edge_router import (
     FPM_PORT,
     GATEWAY_MAC,
@@ -226,7 +226,7 @@ class Bench:
         """Changes the gateways of routes at a fixed rate, and records the lag from BGP to the
         switch.
         """
-        reader = SwitchReader(self.router.target.grpc, self.router.target.device_id)
+        reader = RouteReader(self.router.target.grpc, self.router.target.device_id)
         work = Changes(self.work.table.ipv4, gateways(4), PEER_AS, reader)
         work.run(self.speaker, CHANGES_A_SECOND, seconds)
         self.in_switch(self.loaded())

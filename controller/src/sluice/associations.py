@@ -70,6 +70,7 @@ from sluice.state.sa_table import (
     SaTable,
     identity,
 )
+from sluice.task_slices import run_until_one_ends
 
 log = logging.getLogger(__name__)
 
@@ -181,16 +182,9 @@ class Associations:
 
     async def run(self) -> None:
         """Runs the engines' tasks and the timers until cancelled."""
-        tasks = [asyncio.create_task(self._serve(one)) for one in self._engines]
-        tasks.append(asyncio.create_task(self._run_timers()))
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            await run_until_one_ends([*map(self._serve, self._engines), self._run_timers()])
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             for engine in self._engines.values():
                 engine.close()
             self._uses.close()

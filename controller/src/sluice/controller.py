@@ -110,6 +110,7 @@ from sluice.state.fragments import FragmentTable
 from sluice.state.nexthops import Path
 from sluice.state.path_mtus import PathMtus
 from sluice.state.takeover import ClosingPlan, EntitiesByKind
+from sluice.task_slices import run_until_one_fails
 from sluice.turns import Turns
 from sluice.wire.packet import ETHERNET_HEADER, is_ike
 
@@ -414,21 +415,16 @@ class Controller:
 
         Raises DisplacedError when another controller has become primary.
         """
-        tasks = [
-            asyncio.create_task(self.scheduler.run()),
-            asyncio.create_task(self.stalls.measured("session", self._serve_switch())),
-            asyncio.create_task(self.stalls.measured("SAs", self.associations.run())),
-            asyncio.create_task(self.mirrors.run()),
-            asyncio.create_task(self.ike_order.run()),
+        serving = [
+            self.scheduler.run(),
+            self.stalls.measured("session", self._serve_switch()),
+            self.stalls.measured("SAs", self.associations.run()),
+            self.mirrors.run(),
+            self.ike_order.run(),
         ]
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-            for task in done:
-                task.result()
+            await run_until_one_fails(serving)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             await self.policy.close()
             if (punts := self.sources.punts.fileno()) is not None:
                 asyncio.get_running_loop().remove_reader(punts)

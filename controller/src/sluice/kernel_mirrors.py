@@ -19,6 +19,7 @@ from sluice.model import Address, PuntedPacket
 from sluice.policy import entities as policy_entities
 from sluice.policy.enforcement import MirroredSpd, Policy
 from sluice.scheduler import Inlet
+from sluice.task_slices import run_until_one_fails
 
 
 class KernelMirrors:
@@ -111,16 +112,8 @@ class KernelMirrors:
         if not self._mirrors or self._policy is None:
             await asyncio.Event().wait()
             return
-        tasks = [asyncio.create_task(one.run(self._policy)) for one in self._mirrors.values()]
-        tasks.append(asyncio.create_task(self._report()))
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        mirroring = [one.run(self._policy) for one in self._mirrors.values()]
+        await run_until_one_fails([*mirroring, self._report()])
 
     async def _report(self) -> None:
         """Reports the SAs' usage to the kernels every `REPORTING` seconds."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Iterates in slices, with a yield to the event loop after each slice. Waits for groups of tasks.
+"""Iterates in slices, with a yield to the event loop after each slice. Runs groups of tasks.
 
 Depends on asyncio, and on p4runtime for the error that ends a session.
 """
@@ -7,9 +7,9 @@ Depends on asyncio, and on p4runtime for the error that ends a session.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sluice.p4runtime.session import P4RuntimeError
 
@@ -63,3 +63,32 @@ async def all_done(tasks: set[asyncio.Task[None]]) -> P4RuntimeError | None:
         elif result is not None:
             raise result
     return failed
+
+
+async def run_until_one_ends(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Runs coroutines concurrently until one of them ends, and raises its exception.
+
+    The other coroutines are cancelled, and have ended when this function returns.
+    """
+    await _run(coroutines, asyncio.FIRST_COMPLETED)
+
+
+async def run_until_one_fails(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Runs coroutines concurrently until all have ended or one has failed, and raises its
+    exception.
+
+    The other coroutines are cancelled, and have ended when this function returns.
+    """
+    await _run(coroutines, asyncio.FIRST_EXCEPTION)
+
+
+async def _run(coroutines: Iterable[Coroutine[Any, Any, None]], until: str) -> None:
+    tasks = [asyncio.create_task(each) for each in coroutines]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=until)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -135,19 +135,21 @@ async def _start(router: Router) -> None:
     await router.settle()
 
 
-async def _said(router: Router, source: str, destination: str) -> list[str | None]:
+async def _traced_gateways(router: Router, source: str, destination: str) -> list[str | None]:
     """Returns, for each of the first flows, the gateway that the switch's trace names."""
     packets = PacketSchema(Schema(load_pipeline(PIPELINE).p4info))
     ends = parse_address(source), parse_address(destination)
-    said: list[str | None] = []
+    gateways: list[str | None] = []
     for n in range(ASKED):
         flow = Flow(*ends, UDP, (20000 + n, 7))
         way = await trace(router.session, packets, CPU_PORT, 0, flow)
         assert way is not None
         assert way.matched
         path = None if way.nexthop is None else router.fib.nexthops.path_of(way.nexthop)
-        said.append(None if path is None or path.address is None else format_address(path.address))
-    return said
+        gateways.append(
+            None if path is None or path.address is None else format_address(path.address)
+        )
+    return gateways
 
 
 def _assert_only_moved(before: list[str], after: list[str], dead: set[str]) -> None:
@@ -207,18 +209,18 @@ def test_the_switch_names_the_leg_that_a_flow_takes(switch: Target, hosts: Names
             of_mac = {name: mac(number) for name, (_, number, _) in (LEGS | LEGS6).items()}
             for source, (packet, destination) in packets.items():
                 taken = Flows(hosts, packet).taken()[:ASKED]
-                said = await _said(router, source, destination)
-                assert len(set(said)) > 2
-                assert [NAMES[of_mac[name or ""]] for name in said] == taken
+                gateways = await _traced_gateways(router, source, destination)
+                assert len(set(gateways)) > 2
+                assert [NAMES[of_mac[name or ""]] for name in gateways] == taken
 
             router.feed(neighbor(3, "10.0.3.9", None, NeighborState.FAILED))
             router.feed(device(2, carrier=False))
             await router.settle()
-            assert set(await _said(router, "10.0.1.2", "192.0.2.1")) == {"10.0.3.10"}
+            assert set(await _traced_gateways(router, "10.0.1.2", "192.0.2.1")) == {"10.0.3.10"}
             router.feed(device(3, carrier=False))
             await router.settle()
             # Now no leg can carry packets. Then the group contains all legs, until one of them can
             # carry packets again.
-            assert set(await _said(router, "10.0.1.2", "192.0.2.1")) == LEGS.keys()
+            assert set(await _traced_gateways(router, "10.0.1.2", "192.0.2.1")) == LEGS.keys()
 
     run_scenario(scenario)

@@ -30,7 +30,7 @@ from sluice.policy.entities import LIST_KINDS
 from sluice.policy.record import PolicyRecord
 from sluice.policy.spdstore import SpdStoreError
 from sluice.policy.table_use import TableUse
-from sluice.state.rule_tables import Room
+from sluice.state.rule_tables import EntryCounts
 
 
 @pytest.fixture
@@ -83,9 +83,8 @@ def test_a_list_that_does_not_fit(
     mode: str,
     expected: bool,
 ) -> None:
-    """`auto` uses the tables only if the whole list fits. `cache+rules` also uses them for the
-    first rules."""
-    monkeypatch.setattr(TableUse, "room", lambda *_: Room(4, 4))
+    """`auto` uses the tables for whole lists only, `cache+rules` for the first rules too."""
+    monkeypatch.setattr(TableUse, "capacity", lambda *_: EntryCounts(4, 4))
 
     async def scenario(world: PolicyWorld) -> None:
         await world.began()

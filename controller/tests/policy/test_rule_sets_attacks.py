@@ -19,7 +19,7 @@ from sluice.policy.flow_tables import FlowTables
 from sluice.policy.record import PolicyRecord
 from sluice.policy.spdstore import SpdStoreError
 from sluice.policy.table_use import TableUse
-from sluice.state.rule_tables import Room
+from sluice.state.rule_tables import EntryCounts
 
 
 @pytest.fixture
@@ -90,8 +90,8 @@ def test_commits_that_follow_each_other_find_room(
     """Each set uses its whole share. A commit waits until the set before the last one is
     deleted."""
     kind = EntityKind.OUTBOUND_RULE
-    monkeypatch.setattr(TableUse, "room", lambda *_: Room(20, 20))
-    sizes = dict.fromkeys((INBOUND, OUTBOUND), Room(40, 40))
+    monkeypatch.setattr(TableUse, "capacity", lambda *_: EntryCounts(20, 20))
+    sizes = dict.fromkeys((INBOUND, OUTBOUND), EntryCounts(40, 40))
 
     async def scenario(world: PolicyWorld) -> None:
         monkeypatch.setattr(world.policy.rule_sets, "_sizes", sizes)

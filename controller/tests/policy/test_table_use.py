@@ -17,7 +17,7 @@ from sluice.policy.table_use import (
     Choice,
     TableUse,
 )
-from sluice.state.rule_tables import CompiledList, Room, compile_list
+from sluice.state.rule_tables import CompiledList, EntryCounts, compile_list
 from sluice.state.spd import PolicyList, SpdTable
 
 SIZE = 131_072
@@ -36,7 +36,7 @@ def use_of(target: str, *modes: LookupMode, is_mirrored: bool = False) -> TableU
         str(number): SpdConfig(str(number), None, {}, mode=mode, is_mirrored=is_mirrored)
         for number, mode in enumerate(modes)
     }
-    return TableUse(spds, dict.fromkeys(Direction, Room(SIZE, SIZE // 2)), target)
+    return TableUse(spds, dict.fromkeys(Direction, EntryCounts(SIZE, SIZE // 2)), target)
 
 
 def listed(rules: int, spd: str = "0") -> PolicyList:
@@ -54,7 +54,7 @@ def listed(rules: int, spd: str = "0") -> PolicyList:
 
 
 def compiled(use: TableUse, state: PolicyList) -> CompiledList:
-    return compile_list(state, use.room(state.spd, state.direction))
+    return compile_list(state, use.capacity(state.spd, state.direction))
 
 
 def choice(use: TableUse, state: PolicyList) -> Choice:
@@ -65,14 +65,14 @@ def choice(use: TableUse, state: PolicyList) -> Choice:
 
 def test_pinned_lists_share_the_tables_and_a_list_uses_half_of_its_share() -> None:
     use = use_of(OURS, BOTH, RULES, CACHE)
-    assert use.room("0", Direction.INBOUND) == Room(SIZE // 4, SIZE // 8)
+    assert use.capacity("0", Direction.INBOUND) == EntryCounts(SIZE // 4, SIZE // 8)
     assert not use.is_used("2")
 
 
 @pytest.mark.parametrize(("target", "spds"), [(OURS, 1), (OURS, 100), (BMV2, 1), (BMV2, 4)])
 def test_auto_bounds_the_room_of_a_list(target: str, spds: int) -> None:
     use = use_of(target, *[AUTO] * spds)
-    room = use.room("0", Direction.OUTBOUND)
+    room = use.capacity("0", Direction.OUTBOUND)
     usable = SIZE if target == OURS else SCANNED_ENTRIES
     assert room.ipv4 == min(usable // (SETS_OF_A_LIST * spds), REWRITTEN_ENTRIES)
     if target == BMV2:  # two sets of each list must fit
@@ -80,13 +80,13 @@ def test_auto_bounds_the_room_of_a_list(target: str, spds: int) -> None:
 
 
 def test_a_pinned_list_is_not_bounded_on_bmv2() -> None:
-    assert use_of(BMV2, BOTH).room("0", Direction.OUTBOUND).ipv4 == SIZE // 2
+    assert use_of(BMV2, BOTH).capacity("0", Direction.OUTBOUND).ipv4 == SIZE // 2
 
 
 @pytest.mark.parametrize("target", [OURS, BMV2])
 def test_auto_uses_the_tables_for_whole_lists_only(target: str) -> None:
     use = use_of(target, AUTO)
-    room = use.room("0", Direction.OUTBOUND).ipv4
+    room = use.capacity("0", Direction.OUTBOUND).ipv4
     rest = len(compiled(use, listed(0)).entries) // 2  # the entries of the final discard
     fitting, longer = room - rest, room - rest + 1
     assert choice(use, listed(fitting)) == (BOTH, f"all {fitting:,} rules in the tables")
@@ -104,7 +104,7 @@ def test_auto_uses_the_tables_for_whole_lists_only(target: str) -> None:
 
 def test_a_pinned_list_uses_the_tables_for_its_first_rules() -> None:
     state = listed(3)
-    part = compile_list(state, Room(2, 2))
+    part = compile_list(state, EntryCounts(2, 2))
     assert use_of(OURS, BOTH).choice(state, part, held=True) == (
         BOTH,
         "the first 2 of 3 rules in the tables",
@@ -138,5 +138,5 @@ def test_a_mirrored_spd_uses_the_tables_only_if_pinned() -> None:
         "0": SpdConfig("0", None, {}),
         "1": replace(SpdConfig("1", None, {}), is_mirrored=True),
     }
-    sizes = dict.fromkeys(Direction, Room(1_000, 1_000))
-    assert TableUse(spds, sizes, OURS).room("0", Direction.INBOUND) == Room(500, 500)
+    sizes = dict.fromkeys(Direction, EntryCounts(1_000, 1_000))
+    assert TableUse(spds, sizes, OURS).capacity("0", Direction.INBOUND) == EntryCounts(500, 500)

@@ -43,7 +43,7 @@ from sluice.state.rule_search import first_match, matches
 from sluice.state.rule_tables import (
     MAXIMUM_EXPANSION,
     CompiledList,
-    Room,
+    EntryCounts,
     compile_list,
     entries_of,
 )
@@ -51,7 +51,7 @@ from sluice.state.spd import PolicyList, SpdTable
 from sluice.wire.selectors import is_icmp_error
 
 GRE = 47
-AMPLE = Room(100_000, 100_000)
+AMPLE = EntryCounts(100_000, 100_000)
 BYPASS = Rule("bypass", Action.BYPASS)
 DISCARD = Rule("discard", Action.DISCARD)
 BUNDLES = {"branch": 7}
@@ -66,7 +66,7 @@ def listed(*rules: Rule) -> PolicyList:
     return state
 
 
-def matches_of(*rules: Rule, room: Room = AMPLE) -> list[RuleMatch]:
+def matches_of(*rules: Rule, room: EntryCounts = AMPLE) -> list[RuleMatch]:
     """Returns the matches of the entries that the rules have, without those of the final discard.
 
     For this, a default of the kernel ends the list.
@@ -142,7 +142,7 @@ def searched(state: PolicyList, key: FlowKey) -> RuleVerdict:
 
 
 def check(
-    state: PolicyList, room: Room, keys: Iterable[FlowKey], *, has_long_rules: bool = False
+    state: PolicyList, room: EntryCounts, keys: Iterable[FlowKey], *, has_long_rules: bool = False
 ) -> CompiledList:
     """Compiles a list, and checks the entries for these packets.
 
@@ -463,24 +463,24 @@ def test_compilation_stops_before_the_rule_that_does_not_fit() -> None:
     narrow = BYPASS._replace(name="narrow", source=net("2001:db8::/32"))
     state = listed(narrow, wide, narrow._replace(name="last", destination=net("::1/128")))
     for room, rules, used in [
-        (Room(0, 0), 0, (0, 0)),
-        (Room(9, 0), 0, (0, 0)),
-        (Room(0, 9), 1, (0, 1)),
-        (Room(2, 9), 1, (0, 1)),
-        (Room(3, 3), 1, (0, 1)),
-        (Room(3, 4), 2, (3, 4)),
-        (Room(3, 5), 3, (3, 5)),
+        (EntryCounts(0, 0), 0, (0, 0)),
+        (EntryCounts(9, 0), 0, (0, 0)),
+        (EntryCounts(0, 9), 1, (0, 1)),
+        (EntryCounts(2, 9), 1, (0, 1)),
+        (EntryCounts(3, 3), 1, (0, 1)),
+        (EntryCounts(3, 4), 2, (3, 4)),
+        (EntryCounts(3, 5), 3, (3, 5)),
     ]:
         compiled = compile_list(state, room)
         assert (compiled.rules, compiled.used) == (rules, used), room
         assert not compiled.is_complete
-    assert compile_list(state, Room(7, 9)).is_complete
+    assert compile_list(state, EntryCounts(7, 9)).is_complete
 
 
 def test_the_same_match_has_one_entry_and_takes_room_once() -> None:
     web = BYPASS._replace(source=net("10.0.0.0/8"), protocol=(TCP, UDP))
     again = DISCARD._replace(source=net("10.0.0.0/8"), protocol=(UDP, GRE))
-    compiled = compile_list(listed(web, again), Room(3, 0))
+    compiled = compile_list(listed(web, again), EntryCounts(3, 0))
     assert compiled.rules == 2
     assert compiled.used == (3, 0)
     assert [(match.protocol, value) for match, value in compiled.entries] == [
@@ -497,7 +497,7 @@ def test_compilation_stops_before_the_defaults_of_the_kernel() -> None:
     default = BYPASS._replace(name="default", is_default=True)
     compiled = compile_list(listed(BYPASS._replace(protocol=(TCP,)), default), AMPLE)
     assert (compiled.rules, compiled.is_complete, compiled.used) == (1, False, (1, 1))
-    assert compile_list(listed(default), AMPLE) == CompiledList((), 0, False, Room(0, 0))
+    assert compile_list(listed(default), AMPLE) == CompiledList((), 0, False, EntryCounts(0, 0))
 
 
 def test_the_final_discard_follows_the_rules() -> None:
@@ -537,7 +537,7 @@ def test_a_rule_decides_about_its_icmp_errors() -> None:
 
 def test_a_list_that_asks_about_the_final_discard_leaves_its_packets_to_the_cpu() -> None:
     state = listed(BYPASS._replace(protocol=(TCP,)))
-    compiled = compile_list(state, Room(2, 2), asks_final=True)
+    compiled = compile_list(state, EntryCounts(2, 2), asks_final=True)
     assert compiled.is_complete
     lookup = Lookup(compiled)
     for size in (4, 16):
@@ -548,14 +548,14 @@ def test_a_list_that_asks_about_the_final_discard_leaves_its_packets_to_the_cpu(
 
 
 def test_no_final_discard_follows_a_rule_that_matches_every_packet() -> None:
-    compiled = compile_list(listed(BYPASS), Room(1, 1))
+    compiled = compile_list(listed(BYPASS), EntryCounts(1, 1))
     assert compiled.is_complete
     assert compiled.used == (1, 1)
 
 
 def test_the_final_discard_may_fit_in_one_family_only() -> None:
     state = listed(BYPASS._replace(protocol=(TCP,)))
-    compiled = compile_list(state, Room(5, 4))
+    compiled = compile_list(state, EntryCounts(5, 4))
     assert (compiled.rules, compiled.is_complete, compiled.used) == (1, False, (5, 1))
     lookup = Lookup(compiled)
     key = FlowKey(bytes(4), bytes(4), UDP, 1, 2)
@@ -623,12 +623,12 @@ def keys() -> SearchStrategy[FlowKey]:
     return st.builds(build, ends, policies.packets(), numbers, icmp)
 
 
-rooms = st.builds(Room, *[st.integers(0, 80) | st.just(10_000)] * 2)
+rooms = st.builds(EntryCounts, *[st.integers(0, 80) | st.just(10_000)] * 2)
 
 
 @given(any_rules() | plain_rules(), rooms, st.lists(keys(), min_size=1, max_size=40))
 def test_the_entries_agree_with_the_search(
-    rules: list[Rule], room: Room, packets: list[FlowKey]
+    rules: list[Rule], room: EntryCounts, packets: list[FlowKey]
 ) -> None:
     state = listed(*rules)
     for key in packets:
@@ -638,16 +638,18 @@ def test_the_entries_agree_with_the_search(
 
 
 @given(any_rules(), rooms, rooms)
-def test_a_larger_room_never_covers_fewer_rules(rules: list[Rule], room: Room, more: Room) -> None:
+def test_a_larger_room_never_covers_fewer_rules(
+    rules: list[Rule], room: EntryCounts, more: EntryCounts
+) -> None:
     state = listed(*rules)
     small = compile_list(state, room)
-    large = compile_list(state, Room(room.ipv4 + more.ipv4, room.ipv6 + more.ipv6))
+    large = compile_list(state, EntryCounts(room.ipv4 + more.ipv4, room.ipv6 + more.ipv6))
     assert large.rules >= small.rules
     assert large.is_complete >= small.is_complete
     assert large.entries[: len(small.entries)] == small.entries or small.rules == len(rules)
 
 
-class Near:
+class EdgeGenerator:
     """Draws rules over wide ranges, and packets whose values are at the edges of the rules."""
 
     def __init__(self, seed: int, *, has_prefixes_only: bool) -> None:
@@ -735,9 +737,9 @@ def neighbours(address: bytes) -> Iterator[bytes]:
 @pytest.mark.parametrize("has_prefixes_only", [True, False])
 @pytest.mark.parametrize("seed", range(8))
 def test_packets_at_the_edges_of_the_rules(seed: int, has_prefixes_only: bool) -> None:
-    near = Near(seed, has_prefixes_only=has_prefixes_only)
-    state = listed(*(near.rule(number) for number in range(12)))
-    packets = [*near.packets(state.rules, 600)]
+    edges = EdgeGenerator(seed, has_prefixes_only=has_prefixes_only)
+    state = listed(*(edges.rule(number) for number in range(12)))
+    packets = [*edges.packets(state.rules, 600)]
     long = not has_prefixes_only
     compiled = check(state, AMPLE, packets, has_long_rules=long)
     assert compiled.is_complete
@@ -745,5 +747,9 @@ def test_packets_at_the_edges_of_the_rules(seed: int, has_prefixes_only: bool) -
     assert len({searched(state, key).rule for key in packets}) > 2
     lookup = Lookup(compiled)
     assert sum(isinstance(lookup.of(key), RuleVerdict) for key in packets) > len(packets) / 2
-    for room in (Room(10, 10), Room(40, 60), Room(compiled.used.ipv4, compiled.used.ipv6 - 1)):
+    for room in (
+        EntryCounts(10, 10),
+        EntryCounts(40, 60),
+        EntryCounts(compiled.used.ipv4, compiled.used.ipv6 - 1),
+    ):
         check(state, room, packets[:100], has_long_rules=long)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.model import Prefix, parse_address
-from sluice.state.steering import NEVER_ROUTED, SteeredPrefixes, Verdict
+from sluice.state.steering import NEVER_ROUTED, SteeredPrefixes, SteeringVerdict
 
 
 class Receiver:
@@ -15,7 +15,7 @@ class Receiver:
 
     def __init__(self) -> None:
         self.prefixes = SteeredPrefixes()
-        self.verdicts: dict[Prefix, Verdict] = {}
+        self.verdicts: dict[Prefix, SteeringVerdict] = {}
 
     def local(self, *prefixes: str) -> None:
         self.apply(self.prefixes.set_local(map(Prefix.parse, prefixes)))
@@ -23,7 +23,7 @@ class Receiver:
     def route(self, prefix: str, usable: bool | None) -> None:
         self.apply(self.prefixes.set_route(Prefix.parse(prefix), usable))
 
-    def apply(self, changes: list[tuple[Prefix, Verdict | None]]) -> None:
+    def apply(self, changes: list[tuple[Prefix, SteeringVerdict | None]]) -> None:
         for prefix, verdict in changes:
             assert self.verdicts.get(prefix) is not verdict
             if verdict is None:
@@ -31,20 +31,20 @@ class Receiver:
             else:
                 self.verdicts[prefix] = verdict
 
-    def goes_to(self, address: str) -> Verdict:
+    def goes_to(self, address: str) -> SteeringVerdict:
         wanted = parse_address(address)
         matching = [prefix for prefix in self.verdicts if prefix.covers(wanted)]
         longest = max(matching, key=lambda prefix: prefix.length, default=None)
-        return Verdict.SWITCH if longest is None else self.verdicts[longest]
+        return SteeringVerdict.SWITCH if longest is None else self.verdicts[longest]
 
 
 def test_own_addresses_and_unrouted_prefixes_go_to_the_kernel() -> None:
     steered = Receiver()
     steered.local("10.0.0.1/32", "2001:db8::1/128")
     for address in ("10.0.0.1", "2001:db8::1", "224.0.0.5", "fe80::1", "ff02::1", "127.0.0.1"):
-        assert steered.goes_to(address) is Verdict.KERNEL
+        assert steered.goes_to(address) is SteeringVerdict.KERNEL
     for address in ("10.0.0.2", "2001:db8::2"):
-        assert steered.goes_to(address) is Verdict.SWITCH
+        assert steered.goes_to(address) is SteeringVerdict.SWITCH
 
 
 def test_usable_routes_need_no_verdict() -> None:
@@ -59,11 +59,11 @@ def test_kernel_forwards_by_a_route_that_the_switch_cannot_use() -> None:
     steered = Receiver()
     steered.route("10.1.2.0/24", usable=True)
     steered.route("10.0.0.0/8", usable=False)
-    assert steered.goes_to("10.9.9.9") is Verdict.KERNEL
-    assert steered.goes_to("10.1.2.3") is Verdict.SWITCH
-    assert steered.goes_to("192.0.2.1") is Verdict.SWITCH
+    assert steered.goes_to("10.9.9.9") is SteeringVerdict.KERNEL
+    assert steered.goes_to("10.1.2.3") is SteeringVerdict.SWITCH
+    assert steered.goes_to("192.0.2.1") is SteeringVerdict.SWITCH
     steered.route("10.1.2.128/25", usable=False)
-    assert steered.goes_to("10.1.2.200") is Verdict.KERNEL
+    assert steered.goes_to("10.1.2.200") is SteeringVerdict.KERNEL
     steered.route("10.1.2.128/25", usable=None)
     steered.route("10.0.0.0/8", usable=None)
     assert not steered.verdicts
@@ -72,9 +72,9 @@ def test_kernel_forwards_by_a_route_that_the_switch_cannot_use() -> None:
 def test_route_that_becomes_usable() -> None:
     steered = Receiver()
     steered.route("0.0.0.0/0", usable=False)
-    assert steered.goes_to("192.0.2.1") is Verdict.KERNEL
+    assert steered.goes_to("192.0.2.1") is SteeringVerdict.KERNEL
     steered.route("0.0.0.0/0", usable=True)
-    assert steered.goes_to("192.0.2.1") is Verdict.SWITCH
+    assert steered.goes_to("192.0.2.1") is SteeringVerdict.SWITCH
 
 
 def test_local_prefix_comes_before_more_specific_routes() -> None:
@@ -83,9 +83,9 @@ def test_local_prefix_comes_before_more_specific_routes() -> None:
     steered.local("10.1.0.0/16")
     steered.route("10.0.0.0/8", usable=False)
     steered.route("10.1.2.0/24", usable=True)
-    assert steered.goes_to("10.1.2.3") is Verdict.KERNEL
+    assert steered.goes_to("10.1.2.3") is SteeringVerdict.KERNEL
     steered.local()
-    assert steered.goes_to("10.1.2.3") is Verdict.SWITCH
+    assert steered.goes_to("10.1.2.3") is SteeringVerdict.SWITCH
 
 
 PREFIXES = ("0.0.0.0/0", "10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24", "10.1.2.3/32", "10.2.0.0/16")
@@ -123,4 +123,6 @@ def test_verdicts_are_those_of_the_kernels_lookup(
         best = max(matching, key=lambda prefix: prefix.length, default=None)
         is_local = any(prefix.covers(address) for prefix in local)
         to_kernel = is_local or (best is not None and not routes[best])
-        assert steered.goes_to(text) is (Verdict.KERNEL if to_kernel else Verdict.SWITCH)
+        assert steered.goes_to(text) is (
+            SteeringVerdict.KERNEL if to_kernel else SteeringVerdict.SWITCH
+        )

@@ -47,7 +47,7 @@ class CounterDiffers(Exception):
 def run(test: Test, compiled: Compiled, target: str) -> Verdict:
     """Runs a test. An expected failure is a good result; a test that passes unexpectedly is not."""
     start = time.monotonic()
-    verdict = _judge(test, compiled, target)
+    verdict = _verdict_of(test, compiled, target)
     good = verdict.result in GOOD
     if test.expected_failure or (test.may_fail and not good):
         turned = Result.UNEXPECTED_PASS if good else Result.EXPECTED_FAILURE
@@ -55,7 +55,7 @@ def run(test: Test, compiled: Compiled, target: str) -> Verdict:
     return replace(verdict, seconds=round(time.monotonic() - start, 3))
 
 
-def _judge(test: Test, compiled: Compiled, target: str) -> Verdict:
+def _verdict_of(test: Test, compiled: Compiled, target: str) -> Verdict:
     if compiled.error is not None:
         return Verdict(Result.NOT_COMPILED, compiled.error)
     try:

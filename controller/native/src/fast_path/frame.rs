@@ -48,7 +48,7 @@ pub(super) enum Version {
 
 /// An Ethernet frame with at most one 802.1Q tag.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame<'f> {
+pub(super) struct ParsedFrame<'f> {
     pub(super) source: Mac,
     pub(super) is_tagged: bool,
     pub(super) payload: Payload<'f>,
@@ -62,7 +62,7 @@ pub(super) struct Packet {
     transport: [u8; TRANSPORT],
 }
 
-impl<'f> Frame<'f> {
+impl<'f> ParsedFrame<'f> {
     /// Parses a frame. Returns `None` if the frame is truncated, or if it has a length field but is not IS-IS.
     pub(super) fn of(frame: &'f [u8]) -> Option<Self> {
         let source = array(frame, 6)?;
@@ -201,7 +201,7 @@ mod tests {
     fn one_tag_is_looked_through() {
         let mut frame = vec![2; 12];
         frame.extend([0x81, 0, 0, 7, 0x08, 0x06, 1, 2, 3]);
-        let seen = Frame::of(&frame).map(|frame| (frame.is_tagged, frame.payload));
+        let seen = ParsedFrame::of(&frame).map(|frame| (frame.is_tagged, frame.payload));
         assert_eq!(seen, Some((true, Payload::Other(0x0806))));
         let untagged = without_tag(&frame).unwrap_or_default();
         assert_eq!(untagged[12..], [0x08, 0x06, 1, 2, 3]);
@@ -212,7 +212,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-            if let Some(Frame { payload: Payload::Ip(version, packet), .. }) = Frame::of(&bytes) {
+            if let Some(ParsedFrame { payload: Payload::Ip(version, packet), .. }) = ParsedFrame::of(&bytes) {
                 let seen = Packet::of(version, packet);
                 prop_assert!(seen.is_none_or(|_| packet.len() >= 28));
             }

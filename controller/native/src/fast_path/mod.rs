@@ -112,12 +112,12 @@ pub struct Counters {
 
 /// Copies of delivered packets that Python has not fetched yet, each with its punt reason.
 #[derive(Debug, Default)]
-struct Told {
+struct PendingCopies {
     packets: VecDeque<(u128, PacketIn)>,
     by_reason: BTreeMap<u128, usize>,
 }
 
-impl Told {
+impl PendingCopies {
     /// Adds a packet if there is room. `limit` is the capacity of the queue. Packets of one reason
     /// may use at most half of this capacity.
     fn add(&mut self, limit: usize, reason: u128, packet: &PacketIn) -> bool {
@@ -143,7 +143,7 @@ impl Told {
     }
 }
 
-impl Contents for Told {
+impl Contents for PendingCopies {
     fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }
@@ -156,7 +156,7 @@ pub struct FastPath {
     interfaces: RwLock<Arc<Interfaces>>,
     switch: RwLock<Option<Arc<dyn Switch>>>,
     host: RwLock<Option<Weak<dyn Host>>>,
-    told: Mailbox<Told>,
+    told: Mailbox<PendingCopies>,
     told_limit: usize,
     counters: Counters,
     by_reason: BTreeMap<u128, AtomicU64>,
@@ -176,7 +176,7 @@ impl FastPath {
             interfaces: RwLock::default(),
             switch: RwLock::default(),
             host: RwLock::default(),
-            told: Mailbox::new(Told::default())?,
+            told: Mailbox::new(PendingCopies::default())?,
             told_limit,
             counters: Counters::default(),
         })
@@ -337,7 +337,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::mailbox::lock;
-    use rules::Tap;
+    use rules::TapSettings;
 
     const INDEX: u32 = 11;
     const L3_IF: u128 = 1;
@@ -385,7 +385,7 @@ pub(crate) mod tests {
     }
 
     fn interfaces() -> Interfaces {
-        let tap = Tap {
+        let tap = TapSettings {
             vrf: 0,
             macs: vec![[2; 6]],
             link_metadata: [1].into(),

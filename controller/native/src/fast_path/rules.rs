@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use super::frame::{Frame, Packet, Payload, UDP};
+use super::frame::{Packet, ParsedFrame, Payload, UDP};
 use crate::tap::device::Mac;
 
 /// Tables that stay the same while the fast path exists.
@@ -55,7 +55,7 @@ pub type Ports = (RangeInclusive<u16>, RangeInclusive<u16>);
 #[derive(Clone, Debug, Default)]
 pub struct Interfaces {
     /// TAPs by ifindex.
-    pub taps: HashMap<u32, Tap>,
+    pub taps: HashMap<u32, TapSettings>,
     /// Ifindex of the TAP for each layer-3 interface.
     pub by_l3_if: HashMap<u128, u32>,
     /// The router's addresses by VRF. An address that belongs to several VRFs is in none of the
@@ -65,7 +65,7 @@ pub struct Interfaces {
 
 /// Settings of one TAP.
 #[derive(Clone, Debug)]
-pub struct Tap {
+pub struct TapSettings {
     /// VRF of the TAP's interface; 0 is the default VRF.
     pub vrf: u32,
     /// MAC addresses of the host on this TAP.
@@ -87,9 +87,9 @@ pub(super) fn from_host<'i>(
     interfaces: &'i Interfaces,
     index: u32,
     frame: &[u8],
-) -> Option<(&'i Tap, &'i [u128])> {
+) -> Option<(&'i TapSettings, &'i [u128])> {
     let tap = interfaces.taps.get(&index)?;
-    let frame = Frame::of(frame)?;
+    let frame = ParsedFrame::of(frame)?;
     if frame.is_tagged {
         return None;
     }
@@ -157,7 +157,7 @@ impl Rules {
     /// Returns whether the host sends all answers to this packet from the packet's destination
     /// address.
     fn is_answered_in_place(&self, frame: &[u8]) -> Option<bool> {
-        let (version, packet) = match Frame::of(frame)?.payload {
+        let (version, packet) = match ParsedFrame::of(frame)?.payload {
             Payload::Ip(version, packet) => (version, packet),
             Payload::Isis => return Some(true),
             Payload::Other(ethertype) => return Some(self.link_protocols.contains(&ethertype)),

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 use super::key::{FlowKey, FlowVerdict};
 use super::pool::Pool;
-use super::store::{NONE, Pending, Record, Store};
+use super::store::{FlowRecord, NONE, Pending, Store};
 
 /// Time after a write in which packets punted before the write may still arrive, in seconds.
 const LATE_SECONDS: f64 = 1.0;
@@ -85,7 +85,7 @@ impl Outcome {
 
 /// The switch's answer to a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum WriteAnswer {
     /// The write is applied.
     Done,
     /// The entry exists already.
@@ -96,7 +96,7 @@ pub enum Answer {
     Failed,
 }
 
-impl Answer {
+impl WriteAnswer {
     /// All answers.
     pub const ALL: [Self; 4] = [Self::Done, Self::Exists, Self::Absent, Self::Failed];
 }
@@ -214,7 +214,7 @@ impl Cache {
         unused.map(|flow| flow.key).collect()
     }
 
-    fn recorded_flows(&self) -> impl Iterator<Item = &Record> {
+    fn recorded_flows(&self) -> impl Iterator<Item = &FlowRecord> {
         let records = self.store.records();
         records.filter(|record| record.pending != Pending::Delete)
     }
@@ -330,7 +330,13 @@ impl Cache {
 
     /// Records the result of a write. If the result shows that the record was wrong, adds the writes that are needed
     /// next to `writes`.
-    pub fn written(&mut self, write: &Write, answer: Answer, now: f64, writes: &mut Vec<Write>) {
+    pub fn written(
+        &mut self,
+        write: &Write,
+        answer: WriteAnswer,
+        now: f64,
+        writes: &mut Vec<Write>,
+    ) {
         let Some(number) = self.store.find(&write.key) else {
             return;
         };
@@ -340,17 +346,17 @@ impl Cache {
         }
         flow.pending = Pending::Nothing;
         match (write.operation, answer) {
-            (Operation::Delete, Answer::Failed) => {
+            (Operation::Delete, WriteAnswer::Failed) => {
                 flow.packets = 0;
                 self.recorded += 1;
                 self.keep_as_unknown(number);
             }
             (Operation::Delete, _) => self.store.remove(number),
-            (_, Answer::Done) => self.touch(number, now),
-            (Operation::Insert, Answer::Exists) => {
+            (_, WriteAnswer::Done) => self.touch(number, now),
+            (Operation::Insert, WriteAnswer::Exists) => {
                 self.correct_write(Operation::Modify, number, now, writes);
             }
-            (Operation::Modify, Answer::Absent) => {
+            (Operation::Modify, WriteAnswer::Absent) => {
                 self.correct_write(Operation::Insert, number, now, writes);
             }
             (Operation::Modify, _) => {
@@ -635,7 +641,7 @@ mod tests {
         let (epoch, mut writes) = (cache.epoch(), Vec::new());
         cache.offer(key(port), verdict(epoch), 0.0, &mut writes);
         for write in &writes {
-            cache.written(write, Answer::Done, 0.0, &mut Vec::new());
+            cache.written(write, WriteAnswer::Done, 0.0, &mut Vec::new());
         }
         let told = writes.iter();
         told.map(|write| (write.operation, write.key.source_port))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Keeps the flows of one epoch in the order of eviction, as a doubly linked list through their records.
 
-use super::store::{NONE, Record, Store};
+use super::store::{FlowRecord, NONE, Store};
 
 /// The flows of one epoch, coldest first.
 #[derive(Clone, Debug)]
@@ -55,7 +55,10 @@ impl Pool {
     }
 
     /// Returns the numbers and records of the flows, coldest first.
-    pub(super) fn flows<'s>(&self, store: &'s Store) -> impl Iterator<Item = (u32, &'s Record)> {
+    pub(super) fn flows<'s>(
+        &self,
+        store: &'s Store,
+    ) -> impl Iterator<Item = (u32, &'s FlowRecord)> {
         let mut at = self.coldest;
         std::iter::from_fn(move || {
             let number = at;

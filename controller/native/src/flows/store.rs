@@ -30,7 +30,7 @@ pub(super) enum Pending {
 
 /// A flow, and its places in the index and in the order of eviction.
 #[derive(Clone, Debug)]
-pub(super) struct Record {
+pub(super) struct FlowRecord {
     pub(super) key: FlowKey,
     pub(super) verdict: FlowVerdict,
     /// Time of the last packet or write.
@@ -46,7 +46,7 @@ pub(super) struct Record {
     chain: u32,
 }
 
-const FREE: Record = Record {
+const FREE: FlowRecord = FlowRecord {
     key: FlowKey::EMPTY,
     verdict: FlowVerdict::EMPTY,
     used: 0.0,
@@ -68,7 +68,7 @@ struct Shard {
 /// Records of flows. At most one record has a given key.
 #[derive(Debug)]
 pub(super) struct Store {
-    chunks: Vec<Box<[Record]>>,
+    chunks: Vec<Box<[FlowRecord]>>,
     first_free: u32,
     shards: Box<[Shard]>,
     /// Keyed by chance, since hosts choose the addresses and ports of their flows.
@@ -87,16 +87,16 @@ impl Default for Store {
 }
 
 impl Store {
-    pub(super) fn get(&self, number: u32) -> &Record {
+    pub(super) fn get(&self, number: u32) -> &FlowRecord {
         &self.chunks[number as usize / CHUNK][number as usize % CHUNK]
     }
 
-    pub(super) fn get_mut(&mut self, number: u32) -> &mut Record {
+    pub(super) fn get_mut(&mut self, number: u32) -> &mut FlowRecord {
         &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK]
     }
 
     /// Returns all records that have a flow, in no particular order.
-    pub(super) fn records(&self) -> impl Iterator<Item = &Record> {
+    pub(super) fn records(&self) -> impl Iterator<Item = &FlowRecord> {
         let all = self.chunks.iter().flat_map(|chunk| chunk.iter());
         all.filter(|record| record.pending != Pending::Free)
     }
@@ -132,7 +132,7 @@ impl Store {
         let bucket = bucket_of(hash, buckets.len());
         let chain = std::mem::replace(&mut buckets[bucket], number);
         *flows += 1;
-        *self.get_mut(number) = Record {
+        *self.get_mut(number) = FlowRecord {
             key,
             verdict,
             pending: Pending::Nothing,
@@ -162,7 +162,7 @@ impl Store {
             self.get_mut(at).chain = chain;
         }
         let chain = self.first_free;
-        *self.get_mut(number) = Record { chain, ..FREE };
+        *self.get_mut(number) = FlowRecord { chain, ..FREE };
         self.first_free = number;
     }
 
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_record_is_small() {
-        assert!(size_of::<Record>() <= 96);
+        assert!(size_of::<FlowRecord>() <= 96);
     }
 
     #[test]

@@ -43,7 +43,7 @@ const FRAME_OVERHEAD: usize = 64;
 
 /// An event of a connection. The events of one connection are in order.
 #[derive(Debug)]
-pub struct Event {
+pub struct ConnectionEvent {
     /// Number of the connection, never reused.
     pub connection: u64,
     /// Kind of the event.
@@ -53,7 +53,7 @@ pub struct Event {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// The kinds of [`Event`].
+/// The kinds of [`ConnectionEvent`].
 #[derive(Debug)]
 pub enum EventKind {
     /// A peer connected.
@@ -67,7 +67,7 @@ pub enum EventKind {
 }
 
 #[derive(Debug, Default)]
-struct Inbox(VecDeque<Event>);
+struct Inbox(VecDeque<ConnectionEvent>);
 
 impl Contents for Inbox {
     fn is_empty(&self) -> bool {
@@ -157,7 +157,7 @@ impl Server {
     }
 
     /// Removes and returns at most `max_events` events.
-    pub fn poll(&self, max_events: usize) -> Vec<Event> {
+    pub fn poll(&self, max_events: usize) -> Vec<ConnectionEvent> {
         self.shared.mailbox.update(|inbox| {
             let count = max_events.min(inbox.0.len());
             inbox.0.drain(..count).collect()
@@ -277,7 +277,7 @@ async fn receive(connection: u64, mut stream: TcpStream, shared: &Shared) -> Str
 
 impl Shared {
     fn post(&self, connection: u64, kind: EventKind, permit: Option<OwnedSemaphorePermit>) {
-        let event = Event {
+        let event = ConnectionEvent {
             connection,
             kind,
             _permit: permit,

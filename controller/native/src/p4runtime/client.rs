@@ -18,7 +18,7 @@ use super::inlet::Inlet;
 use super::outlet::{Outlet, PacketOut};
 use super::packet::{Layout, LayoutError};
 use super::role::Role;
-use super::session::{self, Call, Method, Work};
+use super::session::{self, Call, Method, SessionChannels};
 use super::shared::Shared;
 use super::stream::{Outgoing, arbitration};
 use super::target::{self, Tls};
@@ -119,7 +119,7 @@ impl Client {
         let (packets, packet_messages) = mpsc::channel(options.packet_out_limit);
         let (stop, stopped) = watch::channel(false);
         let (session_end, ended) = oneshot::channel();
-        let work = Work {
+        let work = SessionChannels {
             endpoint,
             ordered: ordered_calls,
             concurrent: concurrent_calls,

@@ -46,7 +46,7 @@ pub enum Event {
     /// taken.
     ReadPart(u64, Bytes, OwnedSemaphorePermit),
     /// The answer to a request. The number is Python's token.
-    Answer(u64, Answer),
+    Answer(u64, RequestOutcome),
     /// The session has ended.
     Closed(Code),
 }
@@ -81,7 +81,7 @@ pub enum RequestKind {
 
 /// Outcome of a request.
 #[derive(Debug)]
-pub struct Answer {
+pub struct RequestOutcome {
     /// Kind of the request.
     pub kind: RequestKind,
     /// OK, or the error from the switch or this client.
@@ -92,7 +92,7 @@ pub struct Answer {
     pub response: Bytes,
 }
 
-impl Answer {
+impl RequestOutcome {
     /// Creates the answer to a request that failed as a whole.
     pub fn failed(kind: RequestKind, status: Code) -> Self {
         Self {
@@ -224,7 +224,7 @@ impl Inbox {
     }
 
     /// Queues the answer to a request, unless the session's end has already answered the request.
-    pub fn answer(&mut self, request: u64, answer: Answer) {
+    pub fn answer(&mut self, request: u64, answer: RequestOutcome) {
         if let Some((token, _)) = self.pending.remove(&request) {
             self.events.push_back(Event::Answer(token, answer));
         }
@@ -313,7 +313,7 @@ impl Inbox {
             let message = format!("the session ended before an answer: {}", status.1);
             let status = (tonic::Code::Unavailable as i32, message);
             self.events
-                .push_back(Event::Answer(token, Answer::failed(kind, status)));
+                .push_back(Event::Answer(token, RequestOutcome::failed(kind, status)));
         }
         self.farewell = Some(status);
     }
@@ -432,7 +432,7 @@ mod tests {
             .collect();
         assert_eq!(numbers, [Ok(0), Ok(1), Ok(2)]);
         assert_eq!(inbox.register(9, RequestKind::Read), Err(Refused::Busy));
-        inbox.answer(0, Answer::failed(RequestKind::Write, ok()));
+        inbox.answer(0, RequestOutcome::failed(RequestKind::Write, ok()));
         assert_eq!(
             inbox.register(9, RequestKind::Read),
             Err(Refused::Busy),
@@ -450,7 +450,7 @@ mod tests {
         inbox.packet_in(&packet(), &counters);
         inbox.close((14, "gone".to_owned()));
         inbox.close((0, "again".to_owned()));
-        inbox.answer(0, Answer::failed(RequestKind::Write, ok()));
+        inbox.answer(0, RequestOutcome::failed(RequestKind::Write, ok()));
         assert_eq!(inbox.register(12, RequestKind::Read), Err(Refused::Closed));
         let mut kinds = Vec::new();
         while !inbox.is_empty() {
@@ -458,7 +458,7 @@ mod tests {
                 kinds.push(match event {
                     Event::Answer(
                         token,
-                        Answer {
+                        RequestOutcome {
                             kind,
                             status: (14, _),
                             ..

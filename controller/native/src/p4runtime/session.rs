@@ -32,7 +32,7 @@ use tonic::{Request, Status, Streaming};
 
 use super::codec::RawCodec;
 use super::dry_run::DRY_RUN;
-use super::inbox::{Answer, Code, Inbox, RequestKind};
+use super::inbox::{Code, Inbox, RequestKind, RequestOutcome};
 use super::ports::LIST_PORTS;
 use super::shared::Shared;
 use super::status::update_errors;
@@ -117,7 +117,7 @@ impl Method {
 
 /// Endpoint of the session, and its queues of requests and messages.
 #[derive(Debug)]
-pub(super) struct Work {
+pub(super) struct SessionChannels {
     pub(super) endpoint: Endpoint,
     pub(super) ordered: UnboundedReceiver<Call>,
     pub(super) concurrent: UnboundedReceiver<Call>,
@@ -128,7 +128,11 @@ pub(super) struct Work {
 
 /// Runs the session until it ends or is stopped. It is stopped when `stop` becomes true, or when the
 /// sender of `stop` is dropped.
-pub(super) async fn run(shared: Arc<Shared>, work: Work, mut stop: watch::Receiver<bool>) {
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    work: SessionChannels,
+    mut stop: watch::Receiver<bool>,
+) {
     let status = tokio::select! {
         _ = stop.wait_for(|stop| *stop) => (tonic::Code::Cancelled as i32, "closed by the controller".to_owned()),
         status = serve(&shared, work) => status,
@@ -137,7 +141,7 @@ pub(super) async fn run(shared: Arc<Shared>, work: Work, mut stop: watch::Receiv
     shared.mailbox.update(|inbox| inbox.close(status));
 }
 
-async fn serve(shared: &Arc<Shared>, work: Work) -> Code {
+async fn serve(shared: &Arc<Shared>, work: SessionChannels) -> Code {
     let channel = match connect(&shared.address, work.endpoint).await {
         Ok(channel) => channel,
         Err(status) => return code_of(&status),
@@ -285,18 +289,18 @@ async fn answer_unary(shared: &Shared, channel: Channel, call: Call) {
             .await
     };
     let answer = match timeout(shared.request_timeout, exchange).await {
-        Err(_) => Answer::failed(kind, out_of_time(shared)),
-        Ok(Err(status)) => Answer {
+        Err(_) => RequestOutcome::failed(kind, out_of_time(shared)),
+        Ok(Err(status)) => RequestOutcome {
             errors: if kind == RequestKind::Write {
                 update_errors(status.details())
             } else {
                 Vec::new()
             },
-            ..Answer::failed(kind, code_of(&status))
+            ..RequestOutcome::failed(kind, code_of(&status))
         },
-        Ok(Ok(response)) => Answer {
+        Ok(Ok(response)) => RequestOutcome {
             response: response.into_inner(),
-            ..Answer::failed(kind, (0, String::new()))
+            ..RequestOutcome::failed(kind, (0, String::new()))
         },
     };
     shared
@@ -309,7 +313,7 @@ async fn answer_read(shared: &Shared, channel: Channel, call: Call) {
         Ok(()) => (0, String::new()),
         Err(status) => status,
     };
-    let answer = Answer::failed(RequestKind::Read, status);
+    let answer = RequestOutcome::failed(RequestKind::Read, status);
     shared
         .mailbox
         .update(|inbox| inbox.answer(call.number, answer));

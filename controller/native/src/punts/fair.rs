@@ -16,7 +16,7 @@ use bytes::Bytes;
 use super::ring::Ring;
 
 /// Ingress port, interface and punt reason.
-pub type Share = (u128, u128, u128);
+pub type ShareKey = (u128, u128, u128);
 
 type Flows<T> = Ring<Bytes, VecDeque<T>>;
 type Sources<T> = Ring<Bytes, Flows<T>>;
@@ -24,7 +24,7 @@ type Sources<T> = Ring<Bytes, Flows<T>>;
 /// A bounded queue of packets of type `T`.
 #[derive(Debug)]
 pub struct FairQueue<T> {
-    shares: Ring<Share, Sources<T>>,
+    shares: Ring<ShareKey, Sources<T>>,
     waiting: usize,
     limit: usize,
     limit_each: usize,
@@ -65,7 +65,7 @@ impl<T> FairQueue<T> {
 
     /// Queues a packet. If there is no room, drops a packet, which may be this one. Returns whether this packet is
     /// queued.
-    pub fn put(&mut self, share: Share, frame: &Bytes, packet: T) -> bool {
+    pub fn put(&mut self, share: ShareKey, frame: &Bytes, packet: T) -> bool {
         let flow = flow_of(frame);
         let source = source_of(&flow);
         let is_full = self.waiting >= self.limit || self.shares.length(&share) >= self.limit_each;
@@ -83,7 +83,7 @@ impl<T> FairQueue<T> {
     }
 
     /// Drops a packet so that one of this flow can be queued. Returns false if no queue is longer than this flow's.
-    fn make_room(&mut self, share: &Share, source: &Bytes, flow: &Bytes) -> bool {
+    fn make_room(&mut self, share: &ShareKey, source: &Bytes, flow: &Bytes) -> bool {
         let Some(victim) = self.victim(share, source, flow) else {
             return false;
         };
@@ -99,7 +99,12 @@ impl<T> FairQueue<T> {
     }
 
     /// Returns the flow that loses a packet to a packet of the given flow.
-    fn victim(&self, share: &Share, source: &Bytes, flow: &Bytes) -> Option<(Share, Bytes, Bytes)> {
+    fn victim(
+        &self,
+        share: &ShareKey,
+        source: &Bytes,
+        flow: &Bytes,
+    ) -> Option<(ShareKey, Bytes, Bytes)> {
         let length = self.shares.length(share);
         let (longest, most) = self.shares.longest()?;
         if length < self.limit_each && most > length + 1 {

@@ -18,7 +18,7 @@ use crate::flows::key::FlowKey;
 use crate::mailbox::{Contents, Mailbox};
 use crate::p4runtime::packet::PacketIn;
 use fair::FairQueue;
-use whole::{Plain, plain};
+use whole::{PlainSelectors, plain};
 
 /// Origin of a value in the metadata of a packet-out that answers a punt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub struct Miss<'f> {
     /// List to search.
     pub list: u128,
     /// Selectors.
-    pub plain: Plain<'f>,
+    pub plain: PlainSelectors<'f>,
     /// Whether the packet is for this router (inbound) or from it (outbound).
     pub is_own: bool,
     /// Bundle that carried an inbound packet; 0 for outbound packets.

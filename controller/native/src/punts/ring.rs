@@ -7,7 +7,7 @@ use std::hash::Hash;
 /// Queues with keys. Invariant: no queue is empty.
 #[derive(Debug)]
 pub(super) struct Ring<K, Q> {
-    members: HashMap<K, Member<Q>>,
+    members: HashMap<K, RingQueue<Q>>,
     /// The keys in the order in which their queues are served.
     turns: BTreeMap<u64, K>,
     /// The keys by length, then by the age of the queue: the youngest of the longest queues is last.
@@ -17,7 +17,7 @@ pub(super) struct Ring<K, Q> {
 }
 
 #[derive(Debug)]
-struct Member<Q> {
+struct RingQueue<Q> {
     queue: Q,
     /// Number of packets in the queue.
     length: usize,
@@ -53,7 +53,7 @@ impl<K: Clone + Eq + Hash, Q: Default> Ring<K, Q> {
         put(&mut queue);
         self.turns.insert(number, key.clone());
         self.lengths.insert((1, number), key.clone());
-        let member = Member {
+        let member = RingQueue {
             queue,
             length: 1,
             turn: number,

@@ -23,7 +23,7 @@ const LOOKED_THROUGH: [u8; 4] = [0, 43, 44, 60];
 
 /// The selectors of a plain packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plain<'f> {
+pub struct PlainSelectors<'f> {
     /// Source address, of 4 or 16 octets.
     pub source: &'f [u8],
     /// Destination address.
@@ -35,7 +35,7 @@ pub struct Plain<'f> {
 }
 
 /// Returns the selectors of the packet in an Ethernet frame. Returns `None` if the packet is not plain, or malformed.
-pub fn plain(frame: &[u8]) -> Option<Plain<'_>> {
+pub fn plain(frame: &[u8]) -> Option<PlainSelectors<'_>> {
     let (kind, start) = match *frame.get(12..14)? {
         [0x81, 0x00] => (frame.get(16..18)?, ETHERNET + TAG),
         _ => (frame.get(12..14)?, ETHERNET),
@@ -48,7 +48,7 @@ pub fn plain(frame: &[u8]) -> Option<Plain<'_>> {
     }
 }
 
-fn ipv4(packet: &[u8]) -> Option<Plain<'_>> {
+fn ipv4(packet: &[u8]) -> Option<PlainSelectors<'_>> {
     let header = packet.get(..IPV4)?;
     let total = usize::from(u16_at(header, 2)?);
     let is_whole = u16_at(header, 6)? & 0x3fff == 0;
@@ -59,7 +59,7 @@ fn ipv4(packet: &[u8]) -> Option<Plain<'_>> {
     finish(&header[12..16], &header[16..20], header[9], transport)
 }
 
-fn ipv6(packet: &[u8]) -> Option<Plain<'_>> {
+fn ipv6(packet: &[u8]) -> Option<PlainSelectors<'_>> {
     let header = packet.get(..IPV6)?;
     let length = usize::from(u16_at(header, 4)?);
     let protocol = header[6];
@@ -75,14 +75,14 @@ fn finish<'f>(
     destination: &'f [u8],
     protocol: u8,
     transport: &[u8],
-) -> Option<Plain<'f>> {
+) -> Option<PlainSelectors<'f>> {
     let ports = match protocol {
         ICMP | ICMPV6 | MOBILITY => return None,
         TCP | UDP | SCTP | ESP if transport.len() < TRANSPORT => return None,
         TCP | UDP | SCTP => Some((u16_at(transport, 0)?, u16_at(transport, 2)?)),
         _ => None,
     };
-    Some(Plain {
+    Some(PlainSelectors {
         source,
         destination,
         protocol,

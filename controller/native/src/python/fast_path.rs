@@ -13,7 +13,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use super::errors::io_error;
 use super::packets::{metadata_values, packet_list, value_tuple};
 use crate::fast_path;
-use crate::fast_path::rules::{Interfaces, Rules, Tap};
+use crate::fast_path::rules::{Interfaces, Rules, TapSettings};
 
 type TapArguments = (u32, u128, u32, Vec<[u8; 6]>, Vec<u128>, Vec<u128>);
 
@@ -73,7 +73,7 @@ impl FastPath {
     ) -> PyResult<()> {
         let mut interfaces = Interfaces::default();
         for (index, l3_if, vrf, macs, link_metadata, ip_metadata) in taps {
-            let tap = Tap {
+            let tap = TapSettings {
                 vrf,
                 macs,
                 link_metadata: link_metadata.into(),

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use super::errors::io_error;
-use crate::fpm::server::{Event, EventKind, Server};
+use crate::fpm::server::{ConnectionEvent, EventKind, Server};
 
 #[pyclass(module = "sluice._native", frozen)]
 pub(super) struct FpmServer(Server);
@@ -67,7 +67,7 @@ impl FpmServer {
 }
 
 /// Converts an event to a tuple, and releases the event's permit.
-fn event_tuple(py: Python<'_>, event: Event) -> PyResult<Bound<'_, PyTuple>> {
+fn event_tuple(py: Python<'_>, event: ConnectionEvent) -> PyResult<Bound<'_, PyTuple>> {
     let connection = event.connection;
     match &event.kind {
         EventKind::Open(peer) => ("open", connection, peer.to_string()).into_pyobject(py),

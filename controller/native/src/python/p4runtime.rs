@@ -17,7 +17,7 @@ use super::packets::{metadata_value, packet_list};
 use super::punts::{FirstPacket, PuntQueue};
 use crate::p4runtime::client::{Client, ClientError, Options};
 use crate::p4runtime::dry_run;
-use crate::p4runtime::inbox::{Answer, Code, Event, Notification, RequestKind};
+use crate::p4runtime::inbox::{Code, Event, Notification, RequestKind, RequestOutcome};
 use crate::p4runtime::packet::{Field, Layout};
 use crate::p4runtime::ports::{self, SwitchPorts};
 use crate::p4runtime::role::{Bounds, Filter, Role};
@@ -289,7 +289,11 @@ fn event_tuple(py: Python<'_>, event: Event) -> PyResult<Bound<'_, PyTuple>> {
     }
 }
 
-fn answer_tuple(py: Python<'_>, token: u64, answer: Answer) -> PyResult<Bound<'_, PyTuple>> {
+fn answer_tuple(
+    py: Python<'_>,
+    token: u64,
+    answer: RequestOutcome,
+) -> PyResult<Bound<'_, PyTuple>> {
     let (code, message) = answer.status;
     let response = || PyBytes::new(py, &answer.response);
     match answer.kind {

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple, PyType};
 
 use super::errors::io_error;
-use super::flows::key_parts;
+use super::flows::types::key_parts;
 use super::packets::{metadata_values, value_tuple};
 use crate::flows::key::FlowKey;
 use crate::p4runtime::packet::PacketIn;
@@ -18,7 +18,7 @@ use crate::punts::{self, Fields, NamedMiss, Origin};
 
 /// Python's types, and the constructor of tuples.
 #[derive(Debug)]
-struct Types {
+struct PythonTypes {
     new: Py<PyAny>,
     punted: Py<PyType>,
     selectors: Py<PyType>,
@@ -26,7 +26,7 @@ struct Types {
     whole: Py<PyAny>,
 }
 
-impl Types {
+impl PythonTypes {
     /// Creates a named tuple of these values.
     fn make<'py>(
         &self,
@@ -53,7 +53,7 @@ impl Types {
 #[pyclass(module = "sluice._native", frozen)]
 pub(super) struct PuntQueue {
     pub(super) queue: Arc<punts::PuntQueue>,
-    types: Arc<Types>,
+    types: Arc<PythonTypes>,
 }
 
 #[pymethods]
@@ -108,7 +108,7 @@ impl PuntQueue {
         }
         let queue = punts::PuntQueue::new(fields, limit, limit_each)
             .map_err(|error| io_error(&error, "making a queue of punted packets"))?;
-        let types = Types {
+        let types = PythonTypes {
             new: py.get_type::<PyTuple>().getattr("__new__")?.unbind(),
             punted: punted_type,
             selectors: selectors_type,
@@ -185,7 +185,7 @@ pub(super) struct FirstPacket {
     packet: PacketIn,
     named: NamedMiss,
     queue: Arc<punts::PuntQueue>,
-    types: Arc<Types>,
+    types: Arc<PythonTypes>,
 }
 
 impl FirstPacket {

@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyTuple};
 use super::punts::FirstPacket;
 use crate::mailbox::lock;
 use crate::rules::area::{ABSENT, ANY, Address, Addresses, NUMBER_SELECTORS, Packets, Selectors};
-use crate::rules::list::{Batch, List};
+use crate::rules::list::{List, NewRules};
 
 /// Fields of a Python rule that are read.
 const FIELDS: [&str; 12] = [
@@ -51,7 +51,7 @@ impl RuleClass {
         *effects.entry(effect).or_insert(next)
     }
 
-    fn push(&self, batch: &mut Batch, rule: &Bound<'_, PyTuple>) -> PyResult<()> {
+    fn push(&self, batch: &mut NewRules, rule: &Bound<'_, PyTuple>) -> PyResult<()> {
         let field = |at: usize| rule.get_item(self.indexes[at]);
         let py = rule.py();
         let action: u8 = field(0)?.extract()?;
@@ -130,7 +130,7 @@ fn address(bytes: &[u8]) -> PyResult<Address> {
 }
 
 #[pyclass(module = "sluice._native", frozen)]
-pub(super) struct RuleBatch(Mutex<Batch>, Arc<RuleClass>);
+pub(super) struct RuleBatch(Mutex<NewRules>, Arc<RuleClass>);
 
 #[pymethods]
 impl RuleBatch {

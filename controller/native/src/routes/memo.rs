@@ -28,7 +28,7 @@ const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
 /// Position of RTA_DST in a message.
-struct Cut {
+struct DestinationAttribute {
     size: u8,
     /// Offset at which RTA_DST begins.
     at: usize,
@@ -152,7 +152,7 @@ impl Memo {
     }
 
     /// Builds the lookup key of a message: the type, the family, and all bytes except the prefix.
-    fn key(&mut self, message: &[u8], kind: u16, cut: &Cut) -> Vec<u8> {
+    fn key(&mut self, message: &[u8], kind: u16, cut: &DestinationAttribute) -> Vec<u8> {
         let mut key = std::mem::take(&mut self.scratch);
         key.clear();
         key.extend([kind as u8, cut.size]);
@@ -172,7 +172,7 @@ fn header(data: &[u8], offset: usize) -> Option<(usize, u16)> {
 
 /// Finds RTA_DST in a message. Returns `None` unless RTA_DST is the first attribute, or follows
 /// RTA_TABLE as in the kernel's messages.
-fn cut(message: &[u8], kind: u16) -> Option<Cut> {
+fn cut(message: &[u8], kind: u16) -> Option<DestinationAttribute> {
     if kind != RTM_NEWROUTE && kind != RTM_DELROUTE {
         return None;
     }
@@ -190,7 +190,7 @@ fn cut(message: &[u8], kind: u16) -> Option<Cut> {
         return None;
     }
     let end = at + length;
-    (end <= message.len()).then_some(Cut { size, at, end })
+    (end <= message.len()).then_some(DestinationAttribute { size, at, end })
 }
 
 /// Returns the length and the type of the attribute at offset `at`.

@@ -30,7 +30,7 @@ const ENTRY: usize = 2;
 
 /// Encoding of a table and a VRF, with the meaning of the encoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct EntryHead {
     /// The encoded fields of a TableEntry before the LPM match.
     pub encoded: Box<[u8]>,
     /// Id of the match field with the prefix.
@@ -41,7 +41,7 @@ pub struct Head {
     pub vrf: u32,
 }
 
-impl Head {
+impl EntryHead {
     /// Returns the prefix and the tail of an entity with this head. Returns `None` if the encoding
     /// is unusual.
     fn cut<'a>(&self, entity: &'a [u8]) -> Option<(RouteSlot, &'a [u8])> {
@@ -91,7 +91,7 @@ type Tails = HashMap<Box<[u8]>, u32>;
 /// The known heads and tails.
 #[derive(Debug, Default)]
 pub struct Forms {
-    heads: Vec<(Head, Tails)>,
+    heads: Vec<(EntryHead, Tails)>,
     tails: usize,
 }
 
@@ -99,7 +99,7 @@ impl Forms {
     /// Learns the head and the tail of `entity`, which is the route of `slot` to `target`. Later
     /// entities with the same head and tail are routes to the same target. Ignores an entity with
     /// an unusual encoding.
-    pub fn learn(&mut self, head: Head, entity: &[u8], slot: &RouteSlot, target: u32) {
+    pub fn learn(&mut self, head: EntryHead, entity: &[u8], slot: &RouteSlot, target: u32) {
         let Some((_, tail)) = head.cut(entity).filter(|(found, _)| found == slot) else {
             return;
         };
@@ -161,8 +161,8 @@ mod tests {
 
     const TAIL: &[u8] = &[0x1A, 2, 8, 9];
 
-    fn head() -> Head {
-        Head {
+    fn head() -> EntryHead {
+        EntryHead {
             encoded: Box::new([0x08, 5, MATCH, 3, 1, 2, 3]),
             field: 2,
             size: 4,

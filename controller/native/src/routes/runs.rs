@@ -3,7 +3,7 @@
 //! message text.
 
 use super::memo::{Meaning, Run};
-use super::table::{Column, Table, Waiting};
+use super::table::{Column, Table, WriteQueue};
 
 /// Result of applying a run.
 #[derive(Debug, Default)]
@@ -83,12 +83,12 @@ impl Table {
             self.put(number, Column::Desired, target);
             let record = &self.records[number as usize];
             if target == 0 {
-                self.dequeue(number, Waiting::Upserts);
-                self.enqueue(number, Waiting::Deletes);
+                self.dequeue(number, WriteQueue::Upserts);
+                self.enqueue(number, WriteQueue::Deletes);
             } else if record.installed == target && !record.in_flight {
-                self.dequeue(number, Waiting::Upserts);
+                self.dequeue(number, WriteQueue::Upserts);
             } else {
-                self.enqueue(number, Waiting::Upserts);
+                self.enqueue(number, WriteQueue::Upserts);
             }
             self.unpin(number);
         }

@@ -28,7 +28,7 @@ const COMPARED: usize = 65_536;
 
 /// Record of a prefix.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Record {
+pub(super) struct RouteRecord {
     pub(super) slot: RouteSlot,
     entry: u32,
     pub(super) onlink: u32,
@@ -50,7 +50,7 @@ pub enum Column {
 
 /// The queues of prefixes that wait for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waiting {
+pub enum WriteQueue {
     /// Prefixes to insert or modify.
     Upserts,
     /// Prefixes to delete.
@@ -61,7 +61,7 @@ pub enum Waiting {
 #[derive(Debug, Default)]
 pub struct Table {
     index: Index,
-    pub(super) records: Vec<Record>,
+    pub(super) records: Vec<RouteRecord>,
     free: Vec<u32>,
     counts: [usize; 2],
     queues: [Queue; 2],
@@ -89,7 +89,7 @@ impl Table {
     pub(super) fn at(&mut self, slot: RouteSlot) -> u32 {
         let (records, free) = (&mut self.records, &mut self.free);
         self.index.get_or_insert_with(&slot, || {
-            let record = Record {
+            let record = RouteRecord {
                 slot,
                 entry: 0,
                 onlink: 0,
@@ -254,7 +254,7 @@ impl Table {
         from: u32,
         looked_at: usize,
         limit: usize,
-        pick: impl Fn(&Record) -> Option<T>,
+        pick: impl Fn(&RouteRecord) -> Option<T>,
     ) -> (Vec<T>, u32) {
         let mut found = Vec::new();
         let mut next = from;
@@ -291,12 +291,12 @@ impl Table {
     // -- queues
 
     /// Queues a prefix, unless it is already queued.
-    pub fn wait(&mut self, slot: RouteSlot, waiting: Waiting) {
+    pub fn wait(&mut self, slot: RouteSlot, waiting: WriteQueue) {
         let number = self.at(slot);
         self.enqueue(number, waiting);
     }
 
-    pub(super) fn enqueue(&mut self, number: u32, waiting: Waiting) {
+    pub(super) fn enqueue(&mut self, number: u32, waiting: WriteQueue) {
         let place = &mut self.records[number as usize].places[waiting as usize];
         if *place == 0 {
             *place = self.queues[waiting as usize].push(number);
@@ -304,7 +304,7 @@ impl Table {
     }
 
     /// Removes a prefix from a queue. Returns whether it was queued.
-    pub fn stop_waiting(&mut self, slot: &RouteSlot, waiting: Waiting) -> bool {
+    pub fn stop_waiting(&mut self, slot: &RouteSlot, waiting: WriteQueue) -> bool {
         let Some(number) = self.find(slot) else {
             return false;
         };
@@ -313,7 +313,7 @@ impl Table {
         waited
     }
 
-    pub(super) fn dequeue(&mut self, number: u32, waiting: Waiting) -> bool {
+    pub(super) fn dequeue(&mut self, number: u32, waiting: WriteQueue) -> bool {
         let place = std::mem::take(&mut self.records[number as usize].places[waiting as usize]);
         if place == 0 {
             return false;
@@ -330,7 +330,7 @@ impl Table {
     }
 
     /// Removes the newest record from a queue, pins it and returns its number.
-    pub(super) fn pop_pinned(&mut self, waiting: Waiting) -> Option<u32> {
+    pub(super) fn pop_pinned(&mut self, waiting: WriteQueue) -> Option<u32> {
         let number = self.queues[waiting as usize].pop()?;
         self.records[number as usize].places[waiting as usize] = 0;
         self.pin(number);
@@ -338,7 +338,7 @@ impl Table {
     }
 
     /// Removes and returns the newest prefix of a queue.
-    pub fn pop(&mut self, waiting: Waiting) -> Option<RouteSlot> {
+    pub fn pop(&mut self, waiting: WriteQueue) -> Option<RouteSlot> {
         let number = self.pop_pinned(waiting)?;
         let slot = self.slot(number);
         self.unpin(number);
@@ -346,13 +346,13 @@ impl Table {
     }
 
     /// Returns whether a prefix is queued.
-    pub fn waits(&self, slot: &RouteSlot, waiting: Waiting) -> bool {
+    pub fn waits(&self, slot: &RouteSlot, waiting: WriteQueue) -> bool {
         self.find(slot)
             .is_some_and(|number| self.records[number as usize].places[waiting as usize] != 0)
     }
 
     /// Returns the number of queued prefixes.
-    pub fn waiting(&self, waiting: Waiting) -> usize {
+    pub fn waiting(&self, waiting: WriteQueue) -> usize {
         self.queues[waiting as usize].len()
     }
 
@@ -361,7 +361,7 @@ impl Table {
     pub fn waiting_after(
         &self,
         place: u32,
-        waiting: Waiting,
+        waiting: WriteQueue,
         limit: usize,
     ) -> (Vec<RouteSlot>, u32) {
         let mut last = place;
@@ -376,7 +376,7 @@ impl Table {
     }
 
     /// Empties a queue.
-    pub fn clear_waiting(&mut self, waiting: Waiting) {
+    pub fn clear_waiting(&mut self, waiting: WriteQueue) {
         for number in self.queues[waiting as usize].clear() {
             self.records[number as usize].places[waiting as usize] = 0;
             self.release(number);

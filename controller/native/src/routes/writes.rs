@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::slot::RouteSlot;
-use super::table::{Column, Table, Waiting};
+use super::table::{Column, Table, WriteQueue};
 
 /// Values of P4Runtime's Update.Type.
 const INSERT: u8 = 1;
@@ -15,13 +15,13 @@ const MODIFY: u8 = 2;
 const DELETE: u8 = 3;
 
 /// Encoded table and VRF of a TableEntry, and the encoded field id of its LPM match.
-pub type Head = (Box<[u8]>, Box<[u8]>);
+pub type EncodedHead = (Box<[u8]>, Box<[u8]>);
 
 /// Encoded parts that many routes share.
 #[derive(Debug, Default)]
 pub struct Encoding {
     /// Heads by (address size in octets, VRF).
-    pub heads: HashMap<(u8, u32), Head>,
+    pub heads: HashMap<(u8, u32), EncodedHead>,
     /// Encoded actions by target number.
     pub tails: HashMap<u32, Box<[u8]>>,
 }
@@ -38,13 +38,13 @@ pub struct RouteUpdate {
 
 /// Updates that are sent to the switch together. Their records stay pinned until [`Table::land`].
 #[derive(Debug, Default)]
-pub struct Batch {
+pub struct UpdateBatch {
     items: Vec<RouteUpdate>,
     era: u64,
     landed: bool,
 }
 
-impl Batch {
+impl UpdateBatch {
     /// Returns all updates.
     pub fn items(&self) -> &[RouteUpdate] {
         &self.items
@@ -66,7 +66,7 @@ pub struct Taken {
 #[derive(Debug, Default)]
 pub struct Sorted {
     /// Updates to write now.
-    pub batch: Batch,
+    pub batch: UpdateBatch,
     /// Routes whose target is not ready.
     pub unready: Vec<(RouteSlot, u32)>,
     /// Routes that need no deletion, because they are not installed.
@@ -76,7 +76,7 @@ pub struct Sorted {
 impl Table {
     /// Takes at most `limit` records from a queue. Moves records with a write in flight to
     /// `postponed`, and keeps these records pinned. Drops records that no longer need a write.
-    pub fn take(&mut self, waiting: Waiting, limit: usize, postponed: &mut Vec<u32>) -> Taken {
+    pub fn take(&mut self, waiting: WriteQueue, limit: usize, postponed: &mut Vec<u32>) -> Taken {
         let mut taken = Taken::default();
         let (mut targets, mut heads) = (HashSet::new(), HashSet::new());
         while taken.numbers.len() < limit {
@@ -90,10 +90,10 @@ impl Table {
             }
             let desired = self.value_of(number, Column::Desired);
             let settled = match waiting {
-                Waiting::Upserts => {
+                WriteQueue::Upserts => {
                     desired == 0 || desired == self.value_of(number, Column::Installed)
                 }
-                Waiting::Deletes => desired != 0,
+                WriteQueue::Deletes => desired != 0,
             };
             if settled {
                 self.unpin(number);
@@ -113,7 +113,7 @@ impl Table {
 
     /// Makes a batch of taken records. Records whose target is not in `ready` are not part of the
     /// batch. The table must not have changed since [`Self::take`].
-    pub fn sort(&mut self, taken: Taken, waiting: Waiting, ready: &HashSet<u32>) -> Sorted {
+    pub fn sort(&mut self, taken: Taken, waiting: WriteQueue, ready: &HashSet<u32>) -> Sorted {
         let mut sorted = Sorted::default();
         sorted.batch.era = self.era();
         for number in taken.numbers {
@@ -121,15 +121,15 @@ impl Table {
             let target = self.value_of(number, Column::Desired);
             let held = self.value_of(number, Column::Installed) != 0;
             let operation = match (waiting, held) {
-                (Waiting::Upserts, _) if !ready.contains(&target) => {
+                (WriteQueue::Upserts, _) if !ready.contains(&target) => {
                     sorted.unready.push((slot, target));
                     self.unpin(number);
                     continue;
                 }
-                (Waiting::Upserts, true) => MODIFY,
-                (Waiting::Upserts, false) => INSERT,
-                (Waiting::Deletes, true) => DELETE,
-                (Waiting::Deletes, false) => {
+                (WriteQueue::Upserts, true) => MODIFY,
+                (WriteQueue::Upserts, false) => INSERT,
+                (WriteQueue::Deletes, true) => DELETE,
+                (WriteQueue::Deletes, false) => {
                     sorted.absent.push(slot);
                     self.unpin(number);
                     continue;
@@ -146,12 +146,12 @@ impl Table {
     }
 
     /// Returns taken records to their queue.
-    pub fn give_back(&mut self, taken: Taken, waiting: Waiting) {
+    pub fn give_back(&mut self, taken: Taken, waiting: WriteQueue) {
         self.requeue(taken.numbers, waiting);
     }
 
     /// Queues pinned records again and unpins them.
-    pub fn requeue(&mut self, numbers: Vec<u32>, waiting: Waiting) {
+    pub fn requeue(&mut self, numbers: Vec<u32>, waiting: WriteQueue) {
         for number in numbers {
             self.enqueue(number, waiting);
             self.unpin(number);
@@ -161,7 +161,7 @@ impl Table {
     /// Ends a batch. `applied` is true if the switch has applied all updates of the batch.
     /// Otherwise the batch has failed, or no answer will come. The records are then queued again in
     /// the queue `again`, if given.
-    pub fn land(&mut self, batch: &mut Batch, applied: bool, again: Option<Waiting>) {
+    pub fn land(&mut self, batch: &mut UpdateBatch, applied: bool, again: Option<WriteQueue>) {
         if std::mem::replace(&mut batch.landed, true) {
             return;
         }

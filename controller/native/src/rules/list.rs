@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::area::{Packets, Selectors};
-use super::tree::{self, Entry, Node, Query};
+use super::tree::{self, Node, Query, RuleBox};
 
 /// Position of an id that no rule has.
 const NOWHERE: u32 = u32::MAX;
@@ -16,17 +16,17 @@ const REBUILT_SHARE: usize = 8;
 
 /// Rules in order, prepared for insertion into a list.
 #[derive(Debug, Default)]
-pub struct Batch {
-    entries: Vec<Entry>,
+pub struct NewRules {
+    entries: Vec<RuleBox>,
     rules: usize,
 }
 
-impl Batch {
+impl NewRules {
     /// Appends a rule with these selectors. `restricts`: the rule protects or discards.
     pub fn push(&mut self, selectors: Selectors, effect: u32, restricts: bool) {
         let (areas, exact) = selectors.areas();
         let rule = self.rules as u32;
-        self.entries.extend(areas.into_iter().map(|area| Entry {
+        self.entries.extend(areas.into_iter().map(|area| RuleBox {
             area,
             rule,
             effect,
@@ -72,7 +72,7 @@ impl List {
     /// Returns a list in which `added` replaces the rules `removed`, which begin at `start`.
     ///
     /// Returns `None` if the list has no such rules.
-    pub fn replaced(&self, start: usize, removed: &Batch, added: &Batch) -> Option<Self> {
+    pub fn replaced(&self, start: usize, removed: &NewRules, added: &NewRules) -> Option<Self> {
         let end = start
             .checked_add(removed.len())
             .filter(|&end| end <= self.len())?;
@@ -119,11 +119,11 @@ impl List {
         &mut self,
         before: &Self,
         replaced: std::ops::Range<usize>,
-        inserted: impl Iterator<Item = Entry>,
+        inserted: impl Iterator<Item = RuleBox>,
     ) {
         self.tree = None;
         let mut entries = tree::entries_of(before.tree.as_ref(), &before.positions);
-        let position = |entry: &Entry| before.positions[entry.rule as usize] as usize;
+        let position = |entry: &RuleBox| before.positions[entry.rule as usize] as usize;
         let start = entries.partition_point(|one| position(one) < replaced.start);
         let end = entries.partition_point(|one| position(one) < replaced.end);
         entries.splice(start..end, inserted);

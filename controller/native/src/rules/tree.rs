@@ -35,7 +35,7 @@ pub type Positions = [u32];
 
 /// One box of a rule.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct RuleBox {
     /// The box.
     pub area: Area,
     /// Id of the rule.
@@ -70,19 +70,19 @@ pub struct Node {
     effect: Option<u32>,
     /// Whether some rule protects or discards.
     restricts: bool,
-    content: Content,
+    content: NodeContent,
 }
 
 #[derive(Debug)]
-enum Content {
+enum NodeContent {
     /// Entries in the order of their rules.
-    Leaf(Box<[Entry]>),
+    Leaf(Box<[RuleBox]>),
     Split(Split),
 }
 
 #[derive(Clone, Debug)]
 struct Split {
-    cut: Cut,
+    cut: FieldThreshold,
     /// The parts below the threshold, from the threshold on, and across it.
     parts: [Option<Arc<Node>>; 3],
     /// Number of entries when the node was built.
@@ -93,7 +93,7 @@ struct Split {
 
 /// The field and the threshold that a node compares.
 #[derive(Clone, Copy, Debug)]
-struct Cut {
+struct FieldThreshold {
     field: usize,
     threshold: u128,
 }
@@ -102,7 +102,7 @@ const BELOW: usize = 0;
 const FROM: usize = 1;
 const ACROSS: usize = 2;
 
-impl Cut {
+impl FieldThreshold {
     /// Returns the part of a box.
     fn part(self, area: &Area) -> usize {
         let [low, high] = area.range(self.field);
@@ -118,7 +118,7 @@ impl Cut {
 
 /// Builds a tree of these entries, which are in the order of their rules. Returns `None` if there
 /// are none.
-pub fn build(entries: &[Entry], positions: &Positions) -> Option<Arc<Node>> {
+pub fn build(entries: &[RuleBox], positions: &Positions) -> Option<Arc<Node>> {
     build_part(
         entries,
         &(0..entries.len() as u32).collect::<Vec<_>>(),
@@ -128,7 +128,7 @@ pub fn build(entries: &[Entry], positions: &Positions) -> Option<Arc<Node>> {
 }
 
 fn build_part(
-    entries: &[Entry],
+    entries: &[RuleBox],
     chosen: &[u32],
     positions: &Positions,
     depth: usize,
@@ -158,7 +158,7 @@ fn build_part(
 
 /// Selects the cut with the least expected effort of a search. Returns `None` if no cut separates
 /// the entries.
-fn choose_cut(entries: &[Entry], chosen: &[u32]) -> Option<Cut> {
+fn choose_cut(entries: &[RuleBox], chosen: &[u32]) -> Option<FieldThreshold> {
     let step = chosen.len().div_ceil(SAMPLE).max(1);
     let sample: Vec<&Area> = chosen
         .iter()
@@ -172,8 +172,8 @@ fn choose_cut(entries: &[Entry], chosen: &[u32]) -> Option<Cut> {
     })
 }
 
-fn best_cut(areas: &[&Area]) -> Option<Cut> {
-    let mut best: Option<(f64, Cut)> = None;
+fn best_cut(areas: &[&Area]) -> Option<FieldThreshold> {
+    let mut best: Option<(f64, FieldThreshold)> = None;
     let mut thresholds: Vec<u128> = Vec::with_capacity(2 * areas.len());
     for field in 0..FIELDS {
         let ranges = || areas.iter().map(|area| area.range(field));
@@ -194,7 +194,7 @@ fn best_cut(areas: &[&Area]) -> Option<Cut> {
             if tried.replace(threshold) == Some(threshold) {
                 continue;
             }
-            let cut = Cut { field, threshold };
+            let cut = FieldThreshold { field, threshold };
             let mut counts = [0_usize; 3];
             for area in areas {
                 counts[cut.part(area)] += 1;
@@ -216,7 +216,7 @@ fn best_cut(areas: &[&Area]) -> Option<Cut> {
 }
 
 impl Node {
-    fn of_leaf(entries: Box<[Entry]>) -> Option<Arc<Self>> {
+    fn of_leaf(entries: Box<[RuleBox]>) -> Option<Arc<Self>> {
         let first = entries.first()?;
         Some(Arc::new(Self {
             first: first.rule,
@@ -225,7 +225,7 @@ impl Node {
                 .all(|one| one.effect == first.effect)
                 .then_some(first.effect),
             restricts: entries.iter().any(|one| one.restricts),
-            content: Content::Leaf(entries),
+            content: NodeContent::Leaf(entries),
         }))
     }
 
@@ -239,7 +239,7 @@ impl Node {
             first,
             effect: effect.filter(|_| parts().all(|part| part.effect == effect)),
             restricts: parts().any(|part| part.restricts),
-            content: Content::Split(split),
+            content: NodeContent::Split(split),
         }))
     }
 
@@ -253,13 +253,13 @@ impl Node {
             return limit;
         }
         match &self.content {
-            Content::Leaf(entries) => entries
+            NodeContent::Leaf(entries) => entries
                 .iter()
                 .map(|entry| (positions[entry.rule as usize], entry))
                 .take_while(|(at, _)| *at < limit)
                 .find(|(_, entry)| query.finds(entry))
                 .map_or(limit, |(at, _)| at),
-            Content::Split(split) => {
+            NodeContent::Split(split) => {
                 let [low, high] = query.area.range(split.cut.field);
                 let meets = [low < split.cut.threshold, high >= split.cut.threshold, true];
                 let mut visits: [Option<(u32, &Self)>; 3] = [None; 3];
@@ -285,8 +285,8 @@ impl Node {
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>()
             + match &self.content {
-                Content::Leaf(entries) => size_of_val(&**entries),
-                Content::Split(split) => split
+                NodeContent::Leaf(entries) => size_of_val(&**entries),
+                NodeContent::Split(split) => split
                     .parts
                     .iter()
                     .flatten()
@@ -295,10 +295,10 @@ impl Node {
             }
     }
 
-    fn collect(&self, entries: &mut Vec<Entry>) {
+    fn collect(&self, entries: &mut Vec<RuleBox>) {
         match &self.content {
-            Content::Leaf(some) => entries.extend_from_slice(some),
-            Content::Split(split) => split
+            NodeContent::Leaf(some) => entries.extend_from_slice(some),
+            NodeContent::Split(split) => split
                 .parts
                 .iter()
                 .flatten()
@@ -308,7 +308,7 @@ impl Node {
 }
 
 impl Query {
-    fn finds(&self, entry: &Entry) -> bool {
+    fn finds(&self, entry: &RuleBox) -> bool {
         entry.area.intersects(&self.area)
             && (!self.restricting || entry.restricts)
             && self.other_than != Some(entry.effect)
@@ -320,7 +320,7 @@ impl Query {
 }
 
 /// Returns all entries of a tree, in the order of their rules.
-pub fn entries_of(node: Option<&Arc<Node>>, positions: &Positions) -> Vec<Entry> {
+pub fn entries_of(node: Option<&Arc<Node>>, positions: &Positions) -> Vec<RuleBox> {
     let mut entries = Vec::new();
     if let Some(node) = node {
         node.collect(&mut entries);
@@ -331,12 +331,16 @@ pub fn entries_of(node: Option<&Arc<Node>>, positions: &Positions) -> Vec<Entry>
 
 /// A change of one entry.
 enum Change {
-    Insert(Entry),
+    Insert(RuleBox),
     Remove { area: Area, rule: u32 },
 }
 
 /// Returns a tree with one more entry.
-pub fn insert(node: Option<&Arc<Node>>, entry: Entry, positions: &Positions) -> Option<Arc<Node>> {
+pub fn insert(
+    node: Option<&Arc<Node>>,
+    entry: RuleBox,
+    positions: &Positions,
+) -> Option<Arc<Node>> {
     changed(node, Change::Insert(entry), positions)
 }
 
@@ -356,7 +360,7 @@ fn changed(node: Option<&Arc<Node>>, change: Change, positions: &Positions) -> O
             Change::Insert(entry) => Node::of_leaf(Box::new([entry])),
             Change::Remove { .. } => None,
         },
-        Some(Content::Leaf(entries)) => {
+        Some(NodeContent::Leaf(entries)) => {
             let entries = changed_leaf(entries, change, positions);
             // A leaf of entries that no cut separates is tried again only when it has doubled.
             if entries.len() >= FULL_LEAF && entries.len().is_power_of_two() {
@@ -365,7 +369,7 @@ fn changed(node: Option<&Arc<Node>>, change: Change, positions: &Positions) -> O
                 Node::of_leaf(entries.into())
             }
         }
-        Some(Content::Split(split)) => {
+        Some(NodeContent::Split(split)) => {
             let mut split = split.clone();
             let area = match &change {
                 Change::Insert(entry) => &entry.area,
@@ -383,11 +387,11 @@ fn changed(node: Option<&Arc<Node>>, change: Change, positions: &Positions) -> O
     }
 }
 
-fn changed_leaf(entries: &[Entry], change: Change, positions: &Positions) -> Vec<Entry> {
+fn changed_leaf(entries: &[RuleBox], change: Change, positions: &Positions) -> Vec<RuleBox> {
     let mut entries = entries.to_vec();
     match change {
         Change::Insert(entry) => {
-            let position = |entry: &Entry| positions[entry.rule as usize];
+            let position = |entry: &RuleBox| positions[entry.rule as usize];
             let at = entries.partition_point(|one| position(one) <= position(&entry));
             entries.insert(at, entry);
         }

@@ -29,11 +29,11 @@ const FRAME_MAX: usize = 65536 + 18;
 const STOP: u64 = 0;
 
 /// A frame with the ifindex of its interface.
-pub type Frame = (u32, Box<[u8]>);
+pub type TapFrame = (u32, Box<[u8]>);
 
 #[derive(Debug, Default)]
 struct Inbox {
-    frames: VecDeque<Frame>,
+    frames: VecDeque<TapFrame>,
     /// Number of queued frames, by interface.
     shares: HashMap<u32, usize>,
 }
@@ -69,7 +69,7 @@ pub struct Counters {
 }
 
 #[derive(Debug)]
-struct Member {
+struct CountedTap {
     tap: Tap,
     counters: Counters,
 }
@@ -77,7 +77,7 @@ struct Member {
 #[derive(Debug)]
 struct Shared {
     mailbox: Mailbox<Inbox>,
-    members: RwLock<BTreeMap<u32, Member>>,
+    members: RwLock<BTreeMap<u32, CountedTap>>,
     queue_limit: usize,
     epoll: OwnedFd,
     tx_unknown_interface: AtomicU64,
@@ -199,7 +199,7 @@ impl TapSet {
             .index()
             .checked_add(base)
             .ok_or(io::ErrorKind::InvalidInput)?;
-        let member = Member {
+        let member = CountedTap {
             tap,
             counters: Counters::default(),
         };
@@ -272,10 +272,10 @@ impl TapSet {
     }
 
     /// Removes and returns at most `max_frames` frames in order of arrival.
-    pub fn read(&self, max_frames: usize) -> Vec<Frame> {
+    pub fn read(&self, max_frames: usize) -> Vec<TapFrame> {
         self.shared.mailbox.update(|inbox| {
             let count = max_frames.min(inbox.frames.len());
-            let taken: Vec<Frame> = inbox.frames.drain(..count).collect();
+            let taken: Vec<TapFrame> = inbox.frames.drain(..count).collect();
             for (index, _) in &taken {
                 if let Some(share) = inbox.shares.get_mut(index) {
                     *share -= 1;
@@ -351,7 +351,7 @@ impl Host for Shared {
     }
 }
 
-impl Member {
+impl CountedTap {
     /// Writes a frame to the host. Returns whether the host accepted it.
     fn write(&self, frame: &[u8]) -> bool {
         let counters = &self.counters;
@@ -373,11 +373,11 @@ impl Member {
 }
 
 impl Shared {
-    fn members(&self) -> RwLockReadGuard<'_, BTreeMap<u32, Member>> {
+    fn members(&self) -> RwLockReadGuard<'_, BTreeMap<u32, CountedTap>> {
         self.members.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write_members(&self) -> std::sync::RwLockWriteGuard<'_, BTreeMap<u32, Member>> {
+    fn write_members(&self) -> std::sync::RwLockWriteGuard<'_, BTreeMap<u32, CountedTap>> {
         self.members.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -404,7 +404,7 @@ impl Shared {
 
     /// Stops receiving frames of a TAP. Detaches the queue, because another process may have the
     /// queue open, too.
-    fn let_go(&self, member: &Member, is_attached: bool) {
+    fn let_go(&self, member: &CountedTap, is_attached: bool) {
         if is_attached {
             self.unwatch(member.tap.as_raw_fd());
             // This fails for a deleted interface, which sends no more frames.

@@ -136,10 +136,10 @@ class ModelExplainer:
 
         # Searched in a thread. Otherwise the search of a long list would block the event loop.
         matching, total = await asyncio.to_thread(search)
-        verdict, note = self._judge(state, question, seen, matching)
+        verdict, note = self._verdict_and_note(state, question, seen, matching)
         return ListAccount(state, matching, total, verdict, note, self._cache(state, seen))
 
-    def _judge(
+    def _verdict_and_note(
         self, state: PolicyList, question: Question, seen: SeenPacket, matching: list[int]
     ) -> tuple[Verdict | None, str | None]:
         """Returns the list's verdict and a note.

@@ -221,7 +221,7 @@ def _table_use(
         "of": len(state.rules),
         "is_complete": compiled is not None and compiled.is_complete,
         "entries": None if compiled is None else compiled.used._asdict(),
-        "room": policy.rule_sets.use.room(state.spd, state.direction)._asdict(),
+        "room": policy.rule_sets.use.capacity(state.spd, state.direction)._asdict(),
     }
 
 

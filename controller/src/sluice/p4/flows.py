@@ -21,7 +21,7 @@ from sluice.p4runtime.messages import UpdateType, update, varint
 from sluice.policy.model import Action as Verdict
 from sluice.policy.model import Direction, FlowKey, FragmentClass
 from sluice.state.flow_cache import FlowVerdict, FlowWrite
-from sluice.state.rule_tables import Room
+from sluice.state.rule_tables import EntryCounts
 
 LONGEST_VARINT = 5
 """Length of the largest encoded number of 32 bits, in bytes."""
@@ -85,7 +85,7 @@ class FlowCodec:
         }
         """Capacity of each direction in flows, for IPv4 and for IPv6 alike."""
         self.rule_entries = {
-            direction: Room(
+            direction: EntryCounts(
                 *(
                     schema.table(f"{direction.value}.{family}_rule", (), {}).size
                     for family in ("ipv4", "ipv6")

@@ -85,7 +85,7 @@ from sluice.state.spd import (
     TooManyListsError,
 )
 from sluice.state.takeover import ClosingPlan, EntitiesByKind, ReassignedNumbers, plan_closing
-from sluice.task_slices import call
+from sluice.task_slices import call, run_until_one_ends
 from sluice.wire.selectors import quotes_a_packet
 
 T = TypeVar("T")
@@ -276,20 +276,8 @@ class Policy:
                 await self._synchronize(session)
                 self.instances.in_force = self.instances.listed
                 await self._write_lacking_rule_sets(session)
-            serving = (
-                self.flows.run(session),
-                self._follow_addresses(),
-                self._follow_instances(),
-            )
-            tasks = [asyncio.create_task(each) for each in serving]
-            try:
-                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+            serving = self.flows.run(session), self._follow_addresses(), self._follow_instances()
+            await run_until_one_ends(serving)
         finally:
             self._session = None
             self._reconciler.hold(OPENING)

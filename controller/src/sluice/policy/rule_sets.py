@@ -43,7 +43,7 @@ from sluice.policy.entities import LIST_KINDS, RULE_KINDS
 from sluice.policy.model import Direction
 from sluice.policy.table_use import Choice, TableUse
 from sluice.reconciler import Reconciler
-from sluice.state.rule_tables import CompiledList, Room, compile_list, entries_of
+from sluice.state.rule_tables import CompiledList, EntryCounts, compile_list, entries_of
 from sluice.state.spd import Commit, PolicyList
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class RuleSets:
         self,
         reconciler: Reconciler,
         use: TableUse,
-        sizes: Mapping[Direction, Room],
+        sizes: Mapping[Direction, EntryCounts],
         asks_final: Callable[[PolicyList], bool],
     ) -> None:
         self._reconciler = reconciler
@@ -91,8 +91,8 @@ class RuleSets:
 
     def compile(self, state: PolicyList) -> CompiledList:
         """Compiles the rules of a list, as far as the list's share of the tables allows."""
-        room = self.use.room(state.spd, state.direction)
-        return compile_list(state, room, asks_final=self._asks_final(state))
+        capacity = self.use.capacity(state.spd, state.direction)
+        return compile_list(state, capacity, asks_final=self._asks_final(state))
 
     def choice(self, state: PolicyList) -> Choice:
         """Returns the mode in which a list in force is enforced, and why."""

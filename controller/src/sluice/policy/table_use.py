@@ -29,7 +29,7 @@ from typing import NamedTuple
 from sluice.connection_config import BMV2
 from sluice.policy.config import LookupMode, SpdConfig
 from sluice.policy.model import Direction
-from sluice.state.rule_tables import CompiledList, Room
+from sluice.state.rule_tables import CompiledList, EntryCounts
 from sluice.state.spd import PolicyList
 
 SCANNED_ENTRIES = 1_000
@@ -66,7 +66,7 @@ class TableUse:
     """
 
     def __init__(
-        self, spds: Mapping[str, SpdConfig], sizes: Mapping[Direction, Room], target: str
+        self, spds: Mapping[str, SpdConfig], sizes: Mapping[Direction, EntryCounts], target: str
     ) -> None:
         self._spds = spds
         self._sizes = sizes
@@ -79,8 +79,8 @@ class TableUse:
             return not config.is_mirrored
         return config.mode is not LookupMode.CACHE
 
-    def room(self, spd: str, direction: Direction) -> Room:
-        """Returns the number of entries that a list's rule set may have.
+    def capacity(self, spd: str, direction: Direction) -> EntryCounts:
+        """Returns the number of entries that a list may use.
 
         All lists share the tables equally. Each list needs room for two sets: one in force and a
         new one.
@@ -95,7 +95,7 @@ class TableUse:
             return min(usable // shares, REWRITTEN_ENTRIES)
 
         size = self._sizes[direction]
-        return Room(share(size.ipv4), share(size.ipv6))
+        return EntryCounts(share(size.ipv4), share(size.ipv6))
 
     def is_worthwhile(self, spd: str, compiled: CompiledList) -> bool:
         """Returns whether these entries of a list belong in the rule tables."""
@@ -123,9 +123,9 @@ class TableUse:
             return Choice(mode, "since the rules come from the kernel")
         if compiled is None or compiled.is_complete:
             return Choice(mode, "since the switch does not hold the entries")
-        room = self.room(state.spd, state.direction)
+        capacity = self.capacity(state.spd, state.direction)
         part = f"only the first {compiled.rules:,} of {rules:,} rules"
         if compiled.rules == rules:
             part = "the rules without the final discard"
-        share = f"{room.ipv4:,} IPv4 and {room.ipv6:,} IPv6 entries"
+        share = f"{capacity.ipv4:,} IPv4 and {capacity.ipv6:,} IPv6 entries"
         return Choice(mode, f"since {part} fit into its share of {share}")

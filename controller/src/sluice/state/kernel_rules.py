@@ -116,7 +116,7 @@ class MirroredRules(NamedTuple):
     problems: tuple[str, ...]
 
 
-class NotMirroredError(Exception):
+class PolicyNotMirroredError(Exception):
     """Reports why a policy cannot be mirrored."""
 
 
@@ -136,7 +136,7 @@ def mirror_rules(policies: Iterable[KernelPolicy], defaults: Defaults) -> Mirror
             rule, bundle = _rule(policy)
             if bundle is not None:
                 _check_spi(policy, outbound.get(bundle.name, ()))
-        except NotMirroredError as error:
+        except PolicyNotMirroredError as error:
             rule, bundle = _discard_rule(policy), None
             problems.append(
                 f"policy {_label(policy)} is not mirrored, its packets are dropped: {error}"
@@ -218,7 +218,7 @@ def _ports_overlap(one: PortMatch, other: PortMatch) -> bool:
 
 
 def _rule(policy: KernelPolicy) -> tuple[Rule, KernelBundle | None]:
-    """Returns a policy's rule and the bundle that it names. Raises NotMirroredError."""
+    """Returns a policy's rule and the bundle that it names. Raises PolicyNotMirroredError."""
     _refuse_unsupported(policy)
     rule = _selectors(policy, _ports(policy.selector))
     if policy.action == PolicyAction.BLOCK:
@@ -241,20 +241,22 @@ def _refuse_unsupported(policy: KernelPolicy) -> None:
     }
     for problem, is_so in problems.items():
         if is_so:
-            raise NotMirroredError(problem)
+            raise PolicyNotMirroredError(problem)
 
 
 def _bundle(policy: KernelPolicy) -> KernelBundle:
-    """Returns the bundle of a policy's only template. Raises NotMirroredError."""
+    """Returns the bundle of a policy's only template. Raises PolicyNotMirroredError."""
     (template,) = policy.templates
     if template.protocol != ESP:
-        raise NotMirroredError(f"its template requires IP protocol {template.protocol}, not ESP")
+        raise PolicyNotMirroredError(
+            f"its template requires IP protocol {template.protocol}, not ESP"
+        )
     if template.is_optional:
-        raise NotMirroredError("its template is optional (level use)")
+        raise PolicyNotMirroredError("its template is optional (level use)")
     if template.spi and policy.direction is not PolicyDirection.OUT:
-        raise NotMirroredError("its template names an SPI; give it a reqid instead")
+        raise PolicyNotMirroredError("its template names an SPI; give it a reqid instead")
     if template.mode not in MODES:
-        raise NotMirroredError(
+        raise PolicyNotMirroredError(
             f"its template's mode {template.mode} is neither tunnel nor transport"
         )
     if _is_trap(policy, template):
@@ -290,10 +292,11 @@ def named_spi(policies: Iterable[KernelPolicy]) -> int:
 
 
 def _check_spi(policy: KernelPolicy, others: Iterable[KernelPolicy]) -> None:
-    """Raises NotMirroredError if a policy names another SPI than the bundle's other policies."""
+    """Raises PolicyNotMirroredError if a policy names another SPI than the bundle's other
+    policies."""
     spi, named = named_spi((policy,)), named_spi(others)
     if spi and named and spi != named:
-        raise NotMirroredError(
+        raise PolicyNotMirroredError(
             f"its template names the SPI {spi:#x}, but another policy of the same reqid names"
             f" {named:#x}; give each policy its own reqid"
         )
@@ -303,7 +306,7 @@ def _endpoints(template: Template, selector: KernelSelector) -> tuple[Address, A
     """Returns source and destination address of a template's ESP packets.
 
     In transport mode, a host address of the selector replaces an unspecified address of the
-    template. Raises NotMirroredError if an address remains unspecified.
+    template. Raises PolicyNotMirroredError if an address remains unspecified.
     """
     ends = []
     for end, prefix in (
@@ -315,7 +318,7 @@ def _endpoints(template: Template, selector: KernelSelector) -> tuple[Address, A
         elif template.mode == KernelMode.TRANSPORT and _is_host(prefix):
             ends.append(prefix.address)
         else:
-            raise NotMirroredError("its template leaves an address unspecified")
+            raise PolicyNotMirroredError("its template leaves an address unspecified")
     return ends[0], ends[1]
 
 
@@ -323,7 +326,7 @@ def _discard_rule(policy: KernelPolicy) -> Rule:
     """Returns a rule that discards all packets that a policy might match."""
     try:
         ports = _ports(policy.selector)
-    except NotMirroredError:
+    except PolicyNotMirroredError:
         ports = _Ports()
     return _selectors(policy, ports)
 
@@ -357,7 +360,7 @@ class _Ports(NamedTuple):
 
 def _ports(selector: KernelSelector) -> _Ports:
     """Returns a selector's ports, ICMP types and codes, or mobility types. Raises
-    NotMirroredError."""
+    PolicyNotMirroredError."""
     if selector.source_port == selector.destination_port == ANY_PORT:
         return _Ports()
     if selector.protocol in PORT_PROTOCOLS:
@@ -370,15 +373,15 @@ def _ports(selector: KernelSelector) -> _Ports:
         return _Ports(icmp=(_icmp(selector),))
     if selector.protocol == MOBILITY:
         return _Ports(mobility_type=_mobility_types(selector))
-    raise NotMirroredError(f"it selects ports of IP protocol {selector.protocol}")
+    raise PolicyNotMirroredError(f"it selects ports of IP protocol {selector.protocol}")
 
 
 def _range(port: PortMatch) -> NumberRange:
-    """Returns the ports that match under a mask. Raises NotMirroredError if they do not form a
-    range."""
+    """Returns the ports that match under a mask. Raises PolicyNotMirroredError if they do not form
+    a range."""
     open_bits = ~port.mask & 0xFFFF
     if open_bits & open_bits + 1:
-        raise NotMirroredError(f"the mask {port.mask:#06x} of its ports is not a range")
+        raise PolicyNotMirroredError(f"the mask {port.mask:#06x} of its ports is not a range")
     low = port.value & port.mask
     return NumberRange(low, low | open_bits)
 
@@ -389,9 +392,9 @@ def _icmp(selector: KernelSelector) -> NumberRange:
         for port in (selector.source_port, selector.destination_port)
     )
     if types.high > 0xFF or codes.high > 0xFF:
-        raise NotMirroredError("its ICMP types or codes are above 255")
+        raise PolicyNotMirroredError("its ICMP types or codes are above 255")
     if types.low != types.high and codes != ANY_OCTET:
-        raise NotMirroredError("it selects codes of several ICMP types")
+        raise PolicyNotMirroredError("it selects codes of several ICMP types")
     return NumberRange(types.low << 8 | codes.low, types.high << 8 | codes.high)
 
 
@@ -401,14 +404,14 @@ def _mobility_types(selector: KernelSelector) -> tuple[NumberRange, ...] | None:
     The kernel treats the mobility type as source port, and 0 as destination port.
     """
     if selector.destination_port.value & selector.destination_port.mask:
-        raise NotMirroredError(
+        raise PolicyNotMirroredError(
             "it selects a destination port of the Mobility Header, which has none"
         )
     if selector.source_port == ANY_PORT:
         return None
     types = _range(selector.source_port)
     if types.high > 0xFF:
-        raise NotMirroredError("its mobility types are above 255")
+        raise PolicyNotMirroredError("its mobility types are above 255")
     return (types,)
 
 

@@ -111,13 +111,13 @@ class BundleIds(NamedTuple):
     vrf: int
 
 
-class NotMirroredError(Exception):
+class StateNotMirroredError(Exception):
     """Reports why a state cannot be mirrored."""
 
 
-class UsedByKernelError(NotMirroredError):
-    """Reports that the kernel itself has sent packets with a state. If an engine sent with this
-    state too, it would repeat the nonces."""
+class UsedByKernelError(StateNotMirroredError):
+    """Reports that the kernel itself has sent packets with a state. A second sender would repeat
+    the nonces."""
 
 
 def mirror_states(
@@ -152,7 +152,7 @@ def mirror_states(
             _refuse_unsupported(state, policies.get(bundle.name, ()))
             settings = _settings(state, direction, bundle, numbers)
             keys = _keys(state)
-        except NotMirroredError as error:
+        except StateNotMirroredError as error:
             if isinstance(error, UsedByKernelError):
                 used.append(state)
             problems.append(f"the SA {state.key} is not mirrored and carries no packets: {error}")
@@ -223,7 +223,7 @@ def _direction(state: KernelState, own: Container[Address]) -> Direction:
     inbound, outbound = state.key.destination in own, state.source in own
     if inbound == outbound:
         which = "both" if inbound else "neither"
-        raise NotMirroredError(f"{which} of its addresses belong to this router")
+        raise StateNotMirroredError(f"{which} of its addresses belong to this router")
     return Direction.INBOUND if inbound else Direction.OUTBOUND
 
 
@@ -233,7 +233,7 @@ def _bundle_of(
     by_ends: Mapping[tuple[Address, Address, KernelMode], list[KernelBundle]],
 ) -> KernelBundle:
     if state.mode not in MODES:
-        raise NotMirroredError(f"its mode {state.mode} is neither tunnel nor transport")
+        raise StateNotMirroredError(f"its mode {state.mode} is neither tunnel nor transport")
     local, remote = state.source, state.key.destination
     if direction is Direction.INBOUND:
         local, remote = remote, local
@@ -242,7 +242,7 @@ def _bundle_of(
         for bundle in fitting:
             if bundle.reqid == reqid:
                 return bundle
-    raise NotMirroredError(f"no policy needs it (reqid {state.reqid})")
+    raise StateNotMirroredError(f"no policy needs it (reqid {state.reqid})")
 
 
 def _settings(
@@ -251,8 +251,7 @@ def _settings(
     bundle: KernelBundle,
     numbers: BundleIds,
 ) -> SaSettings:
-    """Returns the settings of an SA that both the router and the engine need. Raises
-    NotMirroredError."""
+    """Returns the SA settings that router and engine both need. Raises StateNotMirroredError."""
     settings = SaSettings(
         direction,
         state.key.spi,
@@ -286,7 +285,7 @@ def _settings(
 
 
 def _refuse_unsupported(state: KernelState, policies: tuple[KernelPolicy, ...]) -> None:
-    """Raises NotMirroredError if a state has a property that the router cannot mirror.
+    """Raises StateNotMirroredError if a state cannot be mirrored.
 
     `policies` are the policies of the state's bundle and direction. The kernel uses a state only
     for packets that match the state's selector. The router uses an SA for all policies of its
@@ -308,7 +307,7 @@ def _refuse_unsupported(state: KernelState, policies: tuple[KernelPolicy, ...]) 
     }
     for problem, is_so in problems.items():
         if is_so:
-            raise NotMirroredError(problem)
+            raise StateNotMirroredError(problem)
     if state.sequence:
         raise UsedByKernelError("the kernel itself has sent packets with it; rekey it")
 
@@ -326,23 +325,23 @@ def _algorithm(state: KernelState) -> str:
         name = AEADS.get((aead.name, len(aead.key)))
         if name is None or aead.icv_bits != ICV_BITS:
             text = f"{aead.name} with a key of {len(aead.key)} bytes, ICV {aead.icv_bits} bits"
-            raise NotMirroredError(f"no engine supports its algorithm: {text}")
+            raise StateNotMirroredError(f"no engine supports its algorithm: {text}")
         return name
     cipher, integrity = state.encryption, state.integrity
     if cipher is None or integrity is None:
-        raise NotMirroredError("it has no integrity protection")
+        raise StateNotMirroredError("it has no integrity protection")
     name = CIPHERS.get((cipher.name, len(cipher.key)))
     is_known = integrity.name == "hmac(sha256)" and integrity.icv_bits == ICV_BITS
     if name is None or not is_known or len(integrity.key) != ALGORITHMS[name].integrity_key:
         text = f"{cipher.name} with {integrity.name}, ICV {integrity.icv_bits} bits"
-        raise NotMirroredError(f"no engine supports its algorithms: {text}")
+        raise StateNotMirroredError(f"no engine supports its algorithms: {text}")
     return name
 
 
 def _keys(state: KernelState) -> KernelKeys:
     cipher = state.aead or state.encryption
     if cipher is None:
-        raise NotMirroredError("it has no key")
+        raise StateNotMirroredError("it has no key")
     integrity = state.integrity if state.aead is None else None
     return KernelKeys(cipher.key, SecretKey(b"") if integrity is None else integrity.key)
 

@@ -62,7 +62,7 @@ _ANY_PREFIXES: tuple[_Prefixes, _Prefixes] = ((None,), (None,))
 _ANY_TRANSPORT: tuple[_Transport, ...] = ((None, None, None),)
 
 
-class Room(NamedTuple):
+class EntryCounts(NamedTuple):
     """Holds a number of entries for each address family."""
 
     ipv4: int
@@ -81,18 +81,20 @@ class CompiledList(NamedTuple):
     entries: tuple[tuple[RuleMatch, RuleValue], ...]
     rules: int
     is_complete: bool
-    used: Room
+    used: EntryCounts
 
 
-def compile_list(state: PolicyList, room: Room, *, asks_final: bool = False) -> CompiledList:
-    """Compiles the first rules of a list, as many as fit into `room`.
+def compile_list(
+    state: PolicyList, capacity: EntryCounts, *, asks_final: bool = False
+) -> CompiledList:
+    """Compiles as many of a list's first rules as have entries that fit into `capacity`.
 
     The compilation stops before the first of the kernel's defaults, because an ICMP error that
     matches no earlier rule is decided by its quote (policy/decisions.py). If all rules fit, entries
     for the final discard follow, for each family in which they fit. With `asks_final`, these
     entries leave the packets to the CPU.
     """
-    entries = _Entries(room)
+    entries = _Entries(capacity)
     expansions = _Expansions()
     covered = 0
     for rule, number, bundle in zip(state.rules, state.rule_ids, state.bundle_ids, strict=True):
@@ -108,7 +110,9 @@ def compile_list(state: PolicyList, room: Room, *, asks_final: bool = False) -> 
         final = RuleVerdict(state.final_id, int(Action.DISCARD), 0)
         for size in (_IPV4, _IPV6):
             is_complete &= entries.add_final(size, LEAVE_TO_CPU if asks_final else final)
-    return CompiledList(tuple(entries.values.items()), covered, is_complete, Room(*entries.used))
+    return CompiledList(
+        tuple(entries.values.items()), covered, is_complete, EntryCounts(*entries.used)
+    )
 
 
 def entries_of(compiled: CompiledList, rule_set: int) -> dict[RuleEntry, RuleValue]:
@@ -124,10 +128,10 @@ def entries_of(compiled: CompiledList, rule_set: int) -> dict[RuleEntry, RuleVal
 class _Entries:
     """Holds the entries of one list, keyed by match, in the list's order."""
 
-    __slots__ = ("_room", "used", "values")
+    __slots__ = ("_capacity", "used", "values")
 
-    def __init__(self, room: Room) -> None:
-        self._room = room
+    def __init__(self, capacity: EntryCounts) -> None:
+        self._capacity = capacity
         self.used = [0, 0]
         self.values: dict[RuleMatch, RuleValue] = {}
 
@@ -144,7 +148,7 @@ class _Entries:
             for match in matches:
                 values.setdefault(match, value)
             self.used[size == _IPV6] += len(values) - held
-        if self.used[0] <= self._room.ipv4 and self.used[1] <= self._room.ipv6:
+        if self.used[0] <= self._capacity.ipv4 and self.used[1] <= self._capacity.ipv6:
             return True
         while len(values) > number:
             values.popitem()

@@ -32,7 +32,7 @@ NEVER_ROUTED = frozenset(
 """Prefixes whose packets the kernel always gets: loopback, link-local, multicast, broadcast."""
 
 
-class Verdict(Enum):
+class SteeringVerdict(Enum):
     """Says who gets the packets of a prefix."""
 
     KERNEL = "kernel"
@@ -50,19 +50,21 @@ class SteeredPrefixes:
         self._dominant = _PrefixSet()
         self._foreign = _PrefixSet()
         self._usable: set[Prefix] = set()
-        self._given: dict[Prefix, Verdict] = {}
+        self._given: dict[Prefix, SteeringVerdict] = {}
 
     def __len__(self) -> int:
         return len(self._given)
 
-    def set_local(self, prefixes: Iterable[Prefix]) -> list[tuple[Prefix, Verdict | None]]:
+    def set_local(self, prefixes: Iterable[Prefix]) -> list[tuple[Prefix, SteeringVerdict | None]]:
         """Sets the prefixes of the kernel's local table."""
         wanted = NEVER_ROUTED | frozenset(prefixes)
         changed = set(self._dominant) ^ wanted
         self._dominant.replace(wanted)
         return self._decide(self._affected(changed))
 
-    def set_route(self, prefix: Prefix, usable: bool | None) -> list[tuple[Prefix, Verdict | None]]:
+    def set_route(
+        self, prefix: Prefix, usable: bool | None
+    ) -> list[tuple[Prefix, SteeringVerdict | None]]:
         """Sets a route: whether the switch can use it, or None if it is gone."""
         was_foreign = prefix in self._foreign
         self._usable.discard(prefix)
@@ -83,8 +85,8 @@ class SteeredPrefixes:
         inside.replace(changed)
         return changed | {prefix for prefix in self._usable if inside.covers(prefix)}
 
-    def _decide(self, prefixes: Iterable[Prefix]) -> list[tuple[Prefix, Verdict | None]]:
-        changes: list[tuple[Prefix, Verdict | None]] = []
+    def _decide(self, prefixes: Iterable[Prefix]) -> list[tuple[Prefix, SteeringVerdict | None]]:
+        changes: list[tuple[Prefix, SteeringVerdict | None]] = []
         for prefix in prefixes:
             verdict = self._verdict(prefix)
             if verdict is not self._given.get(prefix):
@@ -95,12 +97,12 @@ class SteeredPrefixes:
                     self._given[prefix] = verdict
         return changes
 
-    def _verdict(self, prefix: Prefix) -> Verdict | None:
+    def _verdict(self, prefix: Prefix) -> SteeringVerdict | None:
         if prefix in self._dominant or prefix in self._foreign:
-            return Verdict.KERNEL
+            return SteeringVerdict.KERNEL
         if prefix not in self._usable or not self._foreign.covers(prefix):
             return None
-        return None if self._dominant.covers(prefix) else Verdict.SWITCH
+        return None if self._dominant.covers(prefix) else SteeringVerdict.SWITCH
 
 
 class _PrefixSet:

@@ -25,7 +25,7 @@ from sluice.sources.netlink_socket import NETLINK_XFRM, NetlinkSocket, Overrun
 from sluice.sources.steering import Steering, port_entry
 from sluice.state.kernel_table import KernelTable
 from sluice.state.router_plan import RouterPlan, plan
-from sluice.state.steering import SteeredPrefixes, Verdict
+from sluice.state.steering import SteeredPrefixes, SteeringVerdict
 from sluice.survey_model import HostSurvey
 from sluice.wire.rtnetlink import RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR, RTNLGRP_LINK
 from sluice.wire.steering_programs import TO_KERNEL, TO_SWITCH
@@ -43,7 +43,7 @@ XFRMNLGRP_POLICY, NFNLGRP_NFTABLES = 4, 7
 EVENTS = 1024
 REVIEW_SECONDS = 2.0
 """Time after which `SteeredHost` looks again for changes without a message, in seconds."""
-VERDICTS = {Verdict.KERNEL: TO_KERNEL, Verdict.SWITCH: TO_SWITCH, None: None}
+VERDICTS = {SteeringVerdict.KERNEL: TO_KERNEL, SteeringVerdict.SWITCH: TO_SWITCH, None: None}
 
 
 class SurveyedRoutes:
@@ -177,7 +177,7 @@ class SteeredHost:
         kinds = self.routes.feed.only_in_kernel
         return [*self._reasons, *(f"{one}: the switch cannot apply these routes" for one in kinds)]
 
-    def _set(self, changes: Iterable[tuple[Prefix, Verdict | None]]) -> None:
+    def _set(self, changes: Iterable[tuple[Prefix, SteeringVerdict | None]]) -> None:
         for prefix, verdict in changes:
             self._steering.set_prefix(prefix, VERDICTS[verdict])
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Implements the device, which starts and stops workers, attaches ports, and swaps programs.
 
-mod queues;
+pub(crate) mod queues;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,11 +19,11 @@ use sluice_ports::{PortId, PortStatistics};
 use sluice_program::Program;
 use sluice_tables::{Limits, Store};
 
-use crate::Handler;
 use crate::attach::Port;
 use crate::clock::Clock;
 use crate::control::{Control, Links, PortState, hand_out, port_status};
 use crate::counters::{DeviceCounters, DeviceStatistics, add, count};
+use crate::handler::Handler;
 use crate::levels::{PortLevels, QueueSetting};
 use crate::mailbox::{Command, Mailbox};
 use crate::outputs::Shared;
@@ -32,8 +32,6 @@ use crate::running::Engines;
 use crate::sweeper::Sweeper;
 use crate::trace::{Filter, PacketTrace, TraceHandle, TraceSink};
 use crate::worker::Worker;
-
-pub use queues::{QueueChange, QueueInfo};
 
 /// Maximum number of packets from the control plane that wait for a worker.
 const PACKET_OUT_QUEUE: usize = 1024;

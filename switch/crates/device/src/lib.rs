@@ -26,6 +26,7 @@ mod control;
 mod counters;
 mod device;
 mod dry_run;
+mod handler;
 mod inputs;
 mod levels;
 mod mailbox;
@@ -40,25 +41,9 @@ mod worker;
 pub use attach::{InterfaceOptions, Port, file_ports, memory_port, named_port, replay_port};
 pub use clock::Clock;
 pub use counters::{DeviceCounters, DeviceStatistics};
-pub use device::{Config, Device, DeviceError, PortInfo, ProfileReport, QueueChange, QueueInfo};
+pub use device::queues::{QueueChange, QueueInfo};
+pub use device::{Config, Device, DeviceError, PortInfo, ProfileReport};
+pub use handler::Handler;
 pub use sluice_engine::{EngineKind, ProfiledPoint};
 pub use sluice_ports::PortId;
 pub use sluice_tables::Limits;
-
-use sluice_program::{DigestId, TableId};
-use sluice_tables::Entry;
-
-/// Receives notifications of the switch for the control plane. Methods run on workers and housekeeping threads, so they
-/// must not block.
-pub trait Handler: Send + Sync {
-    /// Receives a packet that was sent to the CPU port. Returns true if the packet is accepted, false if the packet
-    /// must be dropped.
-    fn packet_in(&self, packet: &[u8]) -> bool;
-
-    /// Receives a digest that the program sent. Each field in `fields` is big-endian and padded to whole bytes. Returns
-    /// true if the digest is accepted.
-    fn digest(&self, digest: DigestId, fields: &[u8]) -> bool;
-
-    /// Receives entries whose idle timeouts have passed without a hit.
-    fn idle(&self, entries: Vec<(TableId, Entry)>);
-}

@@ -14,9 +14,9 @@ use sluice_engine::{Admission, Arrival, Congestion, Queued, Sink};
 use sluice_ports::{PortId, Retry, Transmitter};
 use sluice_program::DigestId;
 
-use crate::Handler;
 use crate::clock::Clock;
 use crate::counters::{DeviceCounters, add, count};
+use crate::handler::Handler;
 use crate::levels::PortLevels;
 use crate::port_queues::{Leaving, PortQueues, Spares};
 use crate::trace::{KnownPorts, Tracing};
@@ -31,7 +31,7 @@ pub(crate) struct Shared {
 }
 
 /// A port's sending half, with its queues.
-struct Port {
+struct OutputPort {
     transmitter: Box<dyn Transmitter>,
     /// Whether the port has frames that were not flushed.
     dirty: bool,
@@ -42,8 +42,8 @@ struct Port {
     queues: PortQueues,
 }
 
-impl Port {
-    /// Flushes the port if it is blocked, unless its next retry time is in the future.
+impl OutputPort {
+    /// Flushes the port if it is blocked and need not wait for a later retry time.
     fn try_again(&mut self) {
         let wait =
             matches!(self.transmitter.retry(), Some(Retry::At(time)) if Instant::now() < time);
@@ -60,7 +60,7 @@ pub(crate) struct NoMorePorts;
 pub(crate) struct Outputs {
     pub(crate) shared: Arc<Shared>,
     /// Ports, indexed by port number.
-    ports: Vec<Option<Port>>,
+    ports: Vec<Option<OutputPort>>,
     /// Numbers of ports with frames that were not flushed.
     dirty: Vec<usize>,
     /// Numbers of congested ports.
@@ -99,7 +99,7 @@ impl Outputs {
             Some(before) => (before.queues, before.congested),
             None => (PortQueues::new(levels), false),
         };
-        self.ports[index] = Some(Port {
+        self.ports[index] = Some(OutputPort {
             transmitter,
             dirty: false,
             blocked: false,

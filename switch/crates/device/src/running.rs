@@ -25,7 +25,7 @@ use crate::trace::{KnownPorts, Recorder, Tracing, Watchers, who_wants};
 pub(crate) const BATCH: usize = 256;
 
 /// The engine for packets that are neither traced nor measured.
-pub(crate) enum Plain {
+pub(crate) enum PlainEngine {
     Interpreter(TrafficManager<Interpreter>),
     /// Machine code. If tables are larger than the CPU caches, lanes (coroutines) process several packets at a time.
     Native(TrafficManager<Native>, Option<Box<Lanes>>),
@@ -35,41 +35,41 @@ pub(crate) enum Plain {
 pub(crate) struct Running {
     store: Arc<Store>,
     reader: Reader,
-    plain: Plain,
+    plain: PlainEngine,
     config: Config,
     /// The engine for traced packets, created for the first of them.
     watched: Option<Box<TrafficManager<Interpreter<Recorder>>>>,
     /// The engine for measured packets.
-    measured: Option<Box<Measured>>,
+    measured: Option<Box<MeasuredEngine>>,
 }
 
-/// An engine that measures the processing time of packets. If other packets run as machine code, so do the measured
-/// ones.
-enum Clock {
+/// An engine that measures the processing time of packets. Interpreter or machine code, like the engine for other
+/// packets.
+enum ClockedEngine {
     Interpreter(TrafficManager<Interpreter<Clocked>>),
     Native(TrafficManager<NativeProfiled>),
 }
 
-/// The engine for measured packets, and the choice of these packets. The engine is kept after profiling, because its
-/// counters are still reported.
-struct Measured {
-    clock: Clock,
+/// The engine for measured packets, and the choice of the packets to measure. The engine is kept after profiling,
+/// because its counters are still needed.
+struct MeasuredEngine {
+    clock: ClockedEngine,
     /// `None` while no packets are measured.
     sampling: Option<Sampling>,
 }
 
-impl Measured {
+impl MeasuredEngine {
     fn profile(&mut self) -> &mut Profile {
         match &mut self.clock {
-            Clock::Interpreter(switch) => switch.engine().profile(),
-            Clock::Native(switch) => switch.engine().profile(),
+            ClockedEngine::Interpreter(switch) => switch.engine().profile(),
+            ClockedEngine::Native(switch) => switch.engine().profile(),
         }
     }
 
     fn counters(&mut self) -> &sluice_engine::Counters {
         match &mut self.clock {
-            Clock::Interpreter(switch) => switch.counters(),
-            Clock::Native(switch) => switch.counters(),
+            ClockedEngine::Interpreter(switch) => switch.counters(),
+            ClockedEngine::Native(switch) => switch.counters(),
         }
     }
 
@@ -82,8 +82,8 @@ impl Measured {
     ) {
         self.profile().begin();
         match &mut self.clock {
-            Clock::Interpreter(switch) => switch.process(tables, externs, packet, outputs),
-            Clock::Native(switch) => switch.process(tables, externs, packet, outputs),
+            ClockedEngine::Interpreter(switch) => switch.process(tables, externs, packet, outputs),
+            ClockedEngine::Native(switch) => switch.process(tables, externs, packet, outputs),
         }
         self.profile().end();
     }
@@ -175,11 +175,11 @@ impl Engines {
                     tracing::error!(%error, "there are no lanes, so packets are processed one after the other");
                     None
                 });
-                Plain::Native(TrafficManager::new(native), lanes.map(Box::new))
+                PlainEngine::Native(TrafficManager::new(native), lanes.map(Box::new))
             }
             None => {
                 let interpreter = Interpreter::new(program, config.clone());
-                Plain::Interpreter(TrafficManager::new(interpreter))
+                PlainEngine::Interpreter(TrafficManager::new(interpreter))
             }
         };
         Running {
@@ -222,8 +222,8 @@ impl Running {
             }
         };
         match &mut self.plain {
-            Plain::Interpreter(switch) => add(switch.counters()),
-            Plain::Native(switch, lanes) => {
+            PlainEngine::Interpreter(switch) => add(switch.counters()),
+            PlainEngine::Native(switch, lanes) => {
                 add(switch.counters());
                 if let Some(lanes) = lanes {
                     add(&lanes.counters());
@@ -245,15 +245,17 @@ impl Running {
         let config = self.config.clone();
         let measured = self.measured.get_or_insert_with(|| {
             let clock = match code {
-                Some(code) => Clock::Native(TrafficManager::new(NativeProfiled::new(code, config))),
+                Some(code) => {
+                    ClockedEngine::Native(TrafficManager::new(NativeProfiled::new(code, config)))
+                }
                 None => {
                     let clocked = Clocked::new(program);
                     let engine = Interpreter::traced(Arc::clone(program), config, clocked);
-                    Clock::Interpreter(TrafficManager::new(engine))
+                    ClockedEngine::Interpreter(TrafficManager::new(engine))
                 }
             };
             let sampling = None;
-            Box::new(Measured { clock, sampling })
+            Box::new(MeasuredEngine { clock, sampling })
         });
         *measured.profile() = profile;
         measured.sampling = Some(Sampling {
@@ -299,13 +301,13 @@ impl Running {
             now_us: outputs.shared.clock.now_us(),
         };
         match &mut self.plain {
-            Plain::Interpreter(switch) => batch.serve(switch, receivers, outputs),
-            Plain::Native(_, Some(lanes))
+            PlainEngine::Interpreter(switch) => batch.serve(switch, receivers, outputs),
+            PlainEngine::Native(_, Some(lanes))
                 if lanes.are_worthwhile(&tables) && !batch.is_looked_at() =>
             {
                 batch.serve_in_lanes(lanes, receivers, outputs)
             }
-            Plain::Native(switch, _) => batch.serve(switch, receivers, outputs),
+            PlainEngine::Native(switch, _) => batch.serve(switch, receivers, outputs),
         }
     }
 
@@ -333,10 +335,10 @@ impl Running {
             let now_us = outputs.shared.clock.now_us();
             let (queued, depth) = (&mut leaving.queued, leaving.depth);
             match &mut self.plain {
-                Plain::Interpreter(switch) => {
+                PlainEngine::Interpreter(switch) => {
                     switch.leave_queue(&tables, externs, now_us, queued, depth, outputs);
                 }
-                Plain::Native(switch, _) => {
+                PlainEngine::Native(switch, _) => {
                     switch.leave_queue(&tables, externs, now_us, queued, depth, outputs);
                 }
             }
@@ -353,8 +355,8 @@ struct Batch<'a> {
     tables: &'a TableReplica,
     config: &'a Config,
     watched: &'a mut Option<Box<TrafficManager<Interpreter<Recorder>>>>,
-    measured: Option<&'a mut Measured>,
-    /// Copy of the worker's list of watchers. Dropped at the end of the batch, so that a removed watcher is freed.
+    measured: Option<&'a mut MeasuredEngine>,
+    /// Copy of the worker's list of watchers. Dropped with the batch, so that a removed watcher is freed.
     watchers: Watchers,
     tracing: &'a Tracing,
     now_us: u64,

@@ -14,8 +14,8 @@ use sluice_ports::privilege;
 use sluice_program::MatchKind;
 use sluice_tables::Store;
 
-use crate::Handler;
 use crate::clock::Clock;
+use crate::handler::Handler;
 
 /// Interval between sweeps, which is also the maximum delay of a notification.
 const INTERVAL: Duration = Duration::from_millis(100);

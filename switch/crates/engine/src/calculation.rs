@@ -107,7 +107,7 @@ pub fn calculate(
     scratch: &mut Vec<u8>,
     random: &mut Random,
 ) -> u64 {
-    if calculation.unseen {
+    if calculation.replaceable {
         gather(program, packet, came_in, &calculation.input, scratch);
         return hash::blend(scratch);
     }

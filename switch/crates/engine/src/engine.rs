@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::counters::Counters;
 use crate::packet::Packet;
 use crate::sink::Sink;
-use crate::trace::Step;
+use crate::trace::TraceStep;
 
 /// The inputs of a packet's processing, apart from the program: tables, time and the received bytes.
 #[derive(Clone, Copy)]
@@ -121,7 +121,7 @@ pub trait Engine: Send {
 
     /// Reports a step of the traffic manager to the engine's trace, if the engine has one.
     #[inline]
-    fn note(&mut self, step: Step<'_>) {
+    fn note(&mut self, step: TraceStep<'_>) {
         let _ = step;
     }
 }

@@ -78,8 +78,8 @@ pub const fn weight(index: usize) -> u64 {
     (word ^ word >> 31) | 1
 }
 
-/// Computes a hash in place of a CRC or xxHash whose value the program cannot observe
-/// ([`unseen`](sluice_program::Calculation::unseen)).
+/// Computes the hash that replaces a CRC or xxHash if it is
+/// [`replaceable`](sluice_program::Calculation::replaceable).
 ///
 /// The hash is the sum of the input words, each multiplied by its own factor. The multiplications are independent, so
 /// the processor can overlap them. The sum is mixed at the end, because the program may use only a few bits of the

@@ -5,8 +5,8 @@
 //!   to machine code. `sluice-interpreter` defines correct behaviour.
 //! * [`TrafficManager`]: the v1model architecture. [`TrafficManager::process`] takes one packet, runs the parts of the
 //!   program in order, and passes all output to a [`Sink`].
-//! * [`Trace`]: reports every [`Step`] of a packet.
-//! * [`Profile`]: measures how much time packets spend in each part of the program.
+//! * [`Trace`]: reports every [`TraceStep`] of a packet. [`Profile`]: measures how much time packets spend in each part
+//!   of the program.
 //!
 //! The public modules are for implementations of engines. They contain the packet header vector, P4's operations on
 //! headers, the hash functions, and the updates of entries that packets hit.
@@ -44,5 +44,5 @@ pub use profile::{Profile, Profiled, ProfiledPoint};
 pub use program_point::ProgramPoint;
 pub use queue::{Admission, Arrival, Congestion, Queued};
 pub use sink::Sink;
-pub use trace::{Extern, Fate, NoTrace, Stage, Step, Trace};
+pub use trace::{Extern, Fate, NoTrace, Stage, Trace, TraceStep};
 pub use traffic_manager::TrafficManager;

@@ -43,7 +43,7 @@ pub struct Phv {
 }
 
 /// Addresses of a PHV's parts, for native code.
-pub struct Parts {
+pub struct PhvParts {
     /// [`Program::phv_bytes`] bytes of headers and metadata, then one validity byte per header.
     pub bytes: *mut u8,
     /// Current length in bits of each header's `varbit` field.
@@ -57,8 +57,8 @@ pub struct Parts {
 impl Phv {
     /// Returns the addresses of the parts. They stay valid as long as the header vector lives.
     #[inline]
-    pub fn parts(&mut self) -> Parts {
-        Parts {
+    pub fn parts(&mut self) -> PhvParts {
+        PhvParts {
             bytes: self.bytes.as_mut_ptr(),
             varbit_bits: self.varbit_bits.as_mut_ptr(),
             filled: self.filled.as_mut_ptr(),

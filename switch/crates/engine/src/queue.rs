@@ -111,7 +111,7 @@ pub struct Queued {
 
 /// The queueing metadata of a packet that enters egress.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stamps {
+pub(crate) struct QueueMetadata {
     pub(crate) enqueued_us: u64,
     pub(crate) enqueued_depth: u32,
     pub(crate) delay_us: u64,
@@ -119,7 +119,7 @@ pub(crate) struct Stamps {
     pub(crate) priority: u32,
 }
 
-impl Stamps {
+impl QueueMetadata {
     /// Returns the queueing metadata of a packet that does not wait.
     #[inline]
     pub(crate) fn passing(now_us: u64, priority: u32) -> Self {

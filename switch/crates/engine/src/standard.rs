@@ -6,7 +6,7 @@ use sluice_program::{FieldListId, FieldSlot, Program};
 use crate::bits;
 use crate::number::Number;
 use crate::packet::{InstanceType, Packet};
-use crate::queue::Stamps;
+use crate::queue::QueueMetadata;
 
 /// The location of a field in the header vector. Metadata fields share no bytes ([`sluice_program::layout`]). In the
 /// field's bytes, the unused bits come first.
@@ -89,31 +89,31 @@ impl FieldLocation {
 }
 
 /// A field that is written only if it may be read ([`crate::Engine::looks_at`]).
-type Seen = Option<FieldLocation>;
+type ReadableField = Option<FieldLocation>;
 
 /// The locations of a program's standard metadata fields.
 #[derive(Clone, Debug)]
-pub(crate) struct Standard {
-    ingress_port: Seen,
-    packet_length: Seen,
-    ingress_time: Seen,
-    instance_type: Seen,
-    egress_port: Seen,
-    egress_rid: Seen,
+pub(crate) struct StandardFields {
+    ingress_port: ReadableField,
+    packet_length: ReadableField,
+    ingress_time: ReadableField,
+    instance_type: ReadableField,
+    egress_port: ReadableField,
+    egress_rid: ReadableField,
     egress_spec: FieldLocation,
     mcast_grp: Option<FieldLocation>,
-    egress_time: Seen,
-    /// `priority`. Also `None` if the program never writes this field.
+    egress_time: ReadableField,
+    /// `priority`; `None` also if the program never writes this field.
     priority: Option<FieldLocation>,
-    enqueue_time: Seen,
-    enqueue_depth: Seen,
-    dequeue_delay: Seen,
-    dequeue_depth: Seen,
-    queue: Seen,
+    enqueue_time: ReadableField,
+    enqueue_depth: ReadableField,
+    dequeue_delay: ReadableField,
+    dequeue_depth: ReadableField,
+    queue: ReadableField,
 }
 
-impl Standard {
-    /// Finds the fields of a program. `seen` tells whether a field may be read.
+impl StandardFields {
+    /// Finds the fields of a program. `seen` returns whether a field may be read.
     pub(crate) fn new(program: &Program, seen: impl Fn(FieldSlot) -> bool) -> Self {
         let all = &program.standard_metadata;
         let place =
@@ -173,7 +173,7 @@ impl Standard {
         port: u32,
         now_us: u64,
         drop_port: u32,
-        stamps: Stamps,
+        queue_metadata: QueueMetadata,
     ) {
         if let Some(place) = &self.egress_port {
             place.store(packet, port.into());
@@ -183,11 +183,11 @@ impl Standard {
         self.set_length(packet);
         let values = [
             (&self.egress_time, now_us),
-            (&self.enqueue_time, stamps.enqueued_us),
-            (&self.enqueue_depth, stamps.enqueued_depth.into()),
-            (&self.dequeue_delay, stamps.delay_us),
-            (&self.dequeue_depth, stamps.dequeued_depth.into()),
-            (&self.queue, stamps.priority.into()),
+            (&self.enqueue_time, queue_metadata.enqueued_us),
+            (&self.enqueue_depth, queue_metadata.enqueued_depth.into()),
+            (&self.dequeue_delay, queue_metadata.delay_us),
+            (&self.dequeue_depth, queue_metadata.dequeued_depth.into()),
+            (&self.queue, queue_metadata.priority.into()),
         ];
         for (place, value) in values {
             if let Some(place) = place {

@@ -15,12 +15,11 @@ use crate::program_point::ProgramPoint;
 /// A step in the processing of a packet. Numbers have the widths that the program declares; byte strings are
 /// big-endian.
 #[derive(Clone, Copy, Debug)]
-pub enum Step<'a> {
+pub enum TraceStep<'a> {
     /// The packet, or a copy of the packet, enters the parser or egress with this `instance_type` (see
     /// [`crate::InstanceType`]).
     Enter(Stage, u32),
-    /// The packet reaches a point of the program other than a parser state. Parser states are reported as
-    /// [`Step::State`].
+    /// The packet reaches a point of the program. Parser states are reported as [`TraceStep::State`] instead.
     At(ProgramPoint),
     /// The parser enters a state.
     State(StateId),
@@ -161,7 +160,7 @@ pub trait Trace: Send {
     const ENABLED: bool = true;
 
     /// Receives a step. Called from inside the packet path.
-    fn step(&mut self, step: Step<'_>);
+    fn step(&mut self, step: TraceStep<'_>);
 }
 
 /// Ignores all steps.
@@ -172,5 +171,5 @@ impl Trace for NoTrace {
     const ENABLED: bool = false;
 
     #[inline]
-    fn step(&mut self, _step: Step<'_>) {}
+    fn step(&mut self, _step: TraceStep<'_>) {}
 }

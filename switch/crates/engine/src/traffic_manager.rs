@@ -21,14 +21,14 @@ use crate::counters::Counters;
 use crate::engine::{Context, Engine, Parsed, Progress};
 use crate::packet::{InstanceType, Packet, PacketIn};
 use crate::program_point::ProgramPoint;
-use crate::queue::{Admission, Arrival, Congestion, Queued, Stamps};
+use crate::queue::{Admission, Arrival, Congestion, QueueMetadata, Queued};
 use crate::sink::Sink;
-use crate::standard::Standard;
-use crate::trace::{self, Fate, Step};
+use crate::standard::StandardFields;
+use crate::trace::{self, Fate, TraceStep};
 
 /// The part of the program that a waiting packet enters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum NextStage {
     /// Parser and ingress.
     Ingress,
     /// Egress and deparser, for this port.
@@ -38,13 +38,13 @@ enum Stage {
 /// An engine and the traffic manager around the engine. Each worker has its own traffic manager.
 pub struct TrafficManager<E> {
     engine: E,
-    standard: Standard,
+    standard: StandardFields,
     congestion: Congestion,
     /// The received packet.
     packet: Packet,
     out: Vec<u8>,
     program: Arc<Program>,
-    waiting: VecDeque<(Stage, Box<Packet>)>,
+    waiting: VecDeque<(NextStage, Box<Packet>)>,
     /// Unused packets. Boxed, so that moving one to or from `waiting` moves only a pointer.
     #[allow(clippy::vec_box)]
     spare: Vec<Box<Packet>>,
@@ -57,7 +57,7 @@ impl<E: Engine> TrafficManager<E> {
     pub fn new(engine: E) -> Self {
         let program = Arc::clone(engine.program());
         Self {
-            standard: Standard::new(&program, |slot| engine.looks_at(slot)),
+            standard: StandardFields::new(&program, |slot| engine.looks_at(slot)),
             congestion: engine.config().congestion.clone(),
             packet: Packet::new(&program),
             program,
@@ -164,14 +164,20 @@ impl<E: Engine> TrafficManager<E> {
             input: &queued.data,
         };
         self.passes = queued.passes;
-        let stamps = Stamps {
+        let queue_metadata = QueueMetadata {
             enqueued_us: queued.enqueued_us,
             enqueued_depth: queued.enqueued_depth,
             delay_us: now_us.saturating_sub(queued.enqueued_us),
             dequeued_depth: depth,
             priority: queued.priority,
         };
-        self.enter_egress(context, queued.port, &mut queued.packet, stamps, sink);
+        self.enter_egress(
+            context,
+            queued.port,
+            &mut queued.packet,
+            queue_metadata,
+            sink,
+        );
         self.run_copies(context, sink);
     }
 
@@ -184,7 +190,7 @@ impl<E: Engine> TrafficManager<E> {
     fn run(
         &mut self,
         context: Context<'_>,
-        stage: Stage,
+        stage: NextStage,
         mut packet: Box<Packet>,
         sink: &mut dyn Sink,
     ) {
@@ -193,8 +199,8 @@ impl<E: Engine> TrafficManager<E> {
             self.pass_limit();
         } else {
             match stage {
-                Stage::Ingress => self.ingress(context, &mut packet, sink),
-                Stage::Egress(port) => self.egress(context, port, &mut packet, sink),
+                NextStage::Ingress => self.ingress(context, &mut packet, sink),
+                NextStage::Egress(port) => self.egress(context, port, &mut packet, sink),
             }
         }
         self.spare.push(packet);
@@ -280,7 +286,7 @@ impl<E: Engine> TrafficManager<E> {
             // The packet's clones are in `waiting`, and come before the packet itself.
             let mut moved = self.take_spare();
             std::mem::swap(&mut *moved, packet);
-            self.waiting.push_back((Stage::Egress(port), moved));
+            self.waiting.push_back((NextStage::Egress(port), moved));
         }
     }
 
@@ -342,8 +348,8 @@ impl<E: Engine> TrafficManager<E> {
                 }
             }
         }
-        let stamps = Stamps::passing(context.now_us, priority);
-        self.enter_egress(context, port, packet, stamps, sink);
+        let queue_metadata = QueueMetadata::passing(context.now_us, priority);
+        self.enter_egress(context, port, packet, queue_metadata, sink);
     }
 
     fn enter_egress(
@@ -351,12 +357,12 @@ impl<E: Engine> TrafficManager<E> {
         context: Context<'_>,
         port: u32,
         packet: &mut Packet,
-        stamps: Stamps,
+        queue_metadata: QueueMetadata,
         sink: &mut dyn Sink,
     ) {
         let drop_port = self.engine.config().drop_port;
         self.standard
-            .enter_egress(packet, port, context.now_us, drop_port, stamps);
+            .enter_egress(packet, port, context.now_us, drop_port, queue_metadata);
         let stage = trace::Stage::Egress(port);
         enter(&mut self.engine, &self.standard, stage, packet);
         self.engine.egress(context, packet, sink);
@@ -400,17 +406,17 @@ impl<E: Engine> TrafficManager<E> {
 
     #[inline]
     fn fate(&mut self, fate: Fate) {
-        self.engine.note(Step::Fate(fate));
+        self.engine.note(TraceStep::Fate(fate));
     }
 
     /// Reports to the trace that the traffic manager has the packet again.
     #[inline]
     fn back(&mut self) {
-        self.engine.note(Step::At(ProgramPoint::Manager));
+        self.engine.note(TraceStep::At(ProgramPoint::Manager));
     }
 
     /// Appends a copy to the waiting packets.
-    fn enqueue(&mut self, stage: Stage, copy: Box<Packet>) {
+    fn enqueue(&mut self, stage: NextStage, copy: Box<Packet>) {
         self.engine.counters().copies += 1;
         self.waiting.push_back((stage, copy));
     }
@@ -436,7 +442,7 @@ impl<E: Engine> TrafficManager<E> {
             copy.truncate = limit;
             let (port, instance) = tables.destination(replica);
             self.standard.set_replica_instance(&mut copy, instance);
-            self.enqueue(Stage::Egress(port), copy);
+            self.enqueue(NextStage::Egress(port), copy);
         }
     }
 
@@ -451,6 +457,23 @@ impl<E: Engine> TrafficManager<E> {
         self.replaced(Fate::Multicast { group, copies });
     }
 
+    /// Returns a clone session, and reports that it clones the packet. If the session does not exist, counts and reports
+    /// this instead.
+    fn clone_session<'a>(&mut self, context: Context<'a>, id: u32) -> Option<&'a CloneSession> {
+        let session = context.tables.clone_session(id);
+        match session {
+            Some(session) => self.fate(Fate::Cloned {
+                session: id,
+                copies: session.replicas.len(),
+            }),
+            None => {
+                self.engine.counters().clone_no_session += 1;
+                self.fate(Fate::NoSession(id));
+            }
+        }
+        session
+    }
+
     /// Makes a clone of the packet as it entered the parser. The clone is parsed again, and has only the preserved
     /// metadata.
     fn clone_ingress(
@@ -461,15 +484,9 @@ impl<E: Engine> TrafficManager<E> {
         preserve: Option<FieldListId>,
         sink: &mut dyn Sink,
     ) {
-        let Some(session) = context.tables.clone_session(id) else {
-            self.engine.counters().clone_no_session += 1;
-            return self.fate(Fate::NoSession(id));
+        let Some(session) = self.clone_session(context, id) else {
+            return;
         };
-        let copies = session.replicas.len();
-        self.fate(Fate::Cloned {
-            session: id,
-            copies,
-        });
         let mut copy = self.take_spare();
         copy.start_again(packet, context.input);
         self.standard.enter_ingress(&mut copy, context.now_us);
@@ -491,15 +508,9 @@ impl<E: Engine> TrafficManager<E> {
         id: u32,
         preserve: Option<FieldListId>,
     ) {
-        let Some(session) = context.tables.clone_session(id) else {
-            self.engine.counters().clone_no_session += 1;
-            return self.fate(Fate::NoSession(id));
+        let Some(session) = self.clone_session(context, id) else {
+            return;
         };
-        let copies = session.replicas.len();
-        self.fate(Fate::Cloned {
-            session: id,
-            copies,
-        });
         let mut copy = self.take_spare();
         copy.copy_from(&self.program, packet);
         copy.preserve(&self.program, preserve, packet);
@@ -517,7 +528,7 @@ impl<E: Engine> TrafficManager<E> {
         self.standard.enter_ingress(&mut copy, context.now_us);
         self.standard
             .set_instance_type(&mut copy, InstanceType::Resubmitted);
-        self.enqueue(Stage::Ingress, copy);
+        self.enqueue(NextStage::Ingress, copy);
     }
 
     /// Makes the packet enter the parser with the bytes that would have been sent, and without an ingress port.
@@ -528,7 +539,7 @@ impl<E: Engine> TrafficManager<E> {
         self.standard.set_length(&mut copy);
         self.standard
             .set_instance_type(&mut copy, InstanceType::Recirculated);
-        self.enqueue(Stage::Ingress, copy);
+        self.enqueue(NextStage::Ingress, copy);
     }
 
     fn send_digest(&mut self, packet: &Packet, id: sluice_program::DigestId, sink: &mut dyn Sink) {
@@ -545,10 +556,15 @@ impl<E: Engine> TrafficManager<E> {
 
 /// Reports to the trace, if there is one, which stage a packet enters.
 #[inline]
-fn enter(engine: &mut impl Engine, standard: &Standard, stage: trace::Stage, packet: &Packet) {
+fn enter(
+    engine: &mut impl Engine,
+    standard: &StandardFields,
+    stage: trace::Stage,
+    packet: &Packet,
+) {
     if engine.watched() {
         let kind = standard.instance_type(packet);
-        engine.note(Step::Enter(stage, kind));
+        engine.note(TraceStep::Enter(stage, kind));
     }
 }
 
@@ -567,7 +583,7 @@ fn send(
     let bytes = out.len() + payload.len();
     sink.transmit_parts(port, out, payload);
     engine.counters().transmitted += 1;
-    engine.note(Step::Fate(Fate::Transmitted { port, bytes }));
+    engine.note(TraceStep::Fate(Fate::Transmitted { port, bytes }));
 }
 
 /// Returns the payload after `headers` bytes of written headers, cut to the packet's length limit.

@@ -16,7 +16,7 @@ use sluice_esp::{Reservations, SaSpec};
 use sluice_unix_socket::{Access, SocketFile};
 
 use crate::command::{Command, Handle, now};
-use crate::protocol::{Lines, MAX_REQUEST, Request, Which};
+use crate::protocol::{Lines, MAX_REQUEST, Request, SaId};
 
 /// Limit for concurrent connections.
 const MAX_CONNECTIONS: usize = 16;
@@ -68,7 +68,7 @@ impl Admin {
         }
     }
 
-    fn delete(&self, which: &Which) -> Result<(), String> {
+    fn delete(&self, which: &SaId) -> Result<(), String> {
         let removed = match (which.direction, which.sa, which.spi) {
             (Direction::Out, Some(sa), None) => self
                 .engine

@@ -11,7 +11,7 @@ use serde_json::Value;
 use sluice_esp::spec::Direction;
 use zeroize::Zeroizing;
 
-use crate::protocol::{MAX_REQUEST, Request, Which};
+use crate::protocol::{MAX_REQUEST, Request, SaId};
 use crate::sas;
 
 /// A command for the engine.
@@ -59,7 +59,7 @@ pub fn run(socket: &Path, command: Command) -> anyhow::Result<()> {
             }
         }
         Command::DeleteOut { sa } => {
-            let which = Which {
+            let which = SaId {
                 direction: Direction::Out,
                 sa: Some(sa),
                 spi: None,
@@ -68,7 +68,7 @@ pub fn run(socket: &Path, command: Command) -> anyhow::Result<()> {
             connection.ask(&Request::Delete(which))?;
         }
         Command::DeleteIn { spi, vrf } => {
-            let which = Which {
+            let which = SaId {
                 direction: Direction::In,
                 sa: None,
                 spi: Some(spi),

@@ -20,7 +20,7 @@ pub enum Request {
     /// Add an SA.
     Add(Box<SaSpec>),
     /// Delete an SA.
-    Delete(Which),
+    Delete(SaId),
     /// Return the engine's status.
     Status {},
 }
@@ -28,7 +28,7 @@ pub enum Request {
 /// Identifies an existing SA: an outbound SA by its number, an inbound SA by its VRF and SPI.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Which {
+pub struct SaId {
     /// Direction of the SA.
     pub direction: Direction,
     /// Number of an outbound SA.

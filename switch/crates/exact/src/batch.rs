@@ -7,9 +7,10 @@
 //! matches, or the second bucket if no tag matches. The third step compares keys. So memory accesses overlap with each
 //! other and with computation.
 
-use crate::bucket::{BucketRef, Tag};
+use crate::bucket::BucketRef;
 use crate::hash::HashKey;
 use crate::key::{Key, with_words};
+use crate::lanes::Lanes;
 use crate::{Exact, NONE};
 
 /// Maximum number of segments that fit into a core's own caches. For such a table, pipelining costs more time than it
@@ -25,28 +26,6 @@ const AHEAD: usize = 16;
 
 /// Number of lookups in the pipeline.
 const RING: usize = 2 * AHEAD;
-
-/// State of a group of lookups: hashes, tags, and the buckets that are read next.
-pub(crate) struct Lanes<'a, const N: usize> {
-    pub(crate) hashes: [u64; N],
-    pub(crate) tags: [Tag; N],
-    pub(crate) buckets: [BucketRef<'a>; N],
-}
-
-impl<'a, const N: usize> Lanes<'a, N> {
-    const EMPTY: Self = Self {
-        hashes: [0; N],
-        tags: [Tag::NONE; N],
-        buckets: [BucketRef::NULL; N],
-    };
-
-    #[inline(always)]
-    fn set(&mut self, lane: usize, hash: u64, bucket: BucketRef<'a>) {
-        self.hashes[lane] = hash;
-        self.tags[lane] = Tag::of(hash);
-        self.buckets[lane] = bucket;
-    }
-}
 
 impl<H: HashKey> Exact<H> {
     /// Looks up many keys. `keys` holds the keys one after the other. Writes one value for each key to `values`, or
@@ -139,13 +118,13 @@ impl<H: HashKey> Exact<H> {
     ) {
         #[cfg(target_arch = "x86_64")]
         if let (Some(wide), Some(hasher)) = (&self.wide, self.hasher.known()) {
-            let table = crate::wide::Table {
+            let locator = crate::wide::BucketLocator {
                 directory: &self.directory,
                 offsets: self.offsets,
             };
             // SAFETY: `wide` exists only if the processor has the instructions. The keys have the size for which the
             // kernel was made, and the directory is this table's.
-            return unsafe { wide.begin(hasher, table, keys, count, lanes) };
+            return unsafe { wide.begin(hasher, locator, keys, count, lanes) };
         }
         let keys = keys.chunks_exact(self.shape.key_bytes).take(count);
         for (lane, key) in keys.enumerate() {

@@ -265,20 +265,20 @@ impl<'a> BucketRef<'a> {
         fetch(self.start.wrapping_add((shape.lines - 1) * LINE));
     }
 
-    /// Calls `ask` with the address of each of the bucket's lines. A bucket has one or two lines, unless keys are long.
+    /// Calls `visit` with the address of each of the bucket's lines. A bucket has one or two lines, unless keys are long.
     #[inline(always)]
-    pub(crate) fn ask(self, shape: &Shape, ask: impl Fn(*const u8)) {
-        ask(self.start);
+    pub(crate) fn for_each_line(self, shape: &Shape, visit: impl Fn(*const u8)) {
+        visit(self.start);
         if shape.lines > 1 {
-            ask(self.start.wrapping_add(LINE));
-            (2..shape.lines).for_each(|line| ask(self.start.wrapping_add(line * LINE)));
+            visit(self.start.wrapping_add(LINE));
+            (2..shape.lines).for_each(|line| visit(self.start.wrapping_add(line * LINE)));
         }
     }
 
     /// Prefetches all lines of the bucket.
     #[inline(always)]
     pub(crate) fn prefetch(self, shape: &Shape) {
-        self.ask(shape, fetch);
+        self.for_each_line(shape, fetch);
     }
 }
 

@@ -6,11 +6,12 @@
 //! The other part gets this position plus 2^depth. So positions of existing segments do not change, and no two segments
 //! have the same position.
 
+use crate::Exact;
 use crate::bucket;
 use crate::hash::HashKey;
 use crate::key::hash_of;
+use crate::memory::SEGMENT_BYTES;
 use crate::segment::Segment;
-use crate::{Exact, SEGMENT_BYTES};
 
 /// Maximum size in bytes of a segment that is alone in its table. When it is full at this size, it is split into eight
 /// segments, once.

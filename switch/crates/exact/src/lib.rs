@@ -40,6 +40,7 @@ mod bucket;
 mod grow;
 mod hash;
 mod key;
+mod lanes;
 mod memory;
 mod segment;
 #[cfg(target_arch = "x86_64")]
@@ -48,17 +49,15 @@ mod wide;
 use std::fmt;
 
 pub use hash::{HashKey, KeyHasher};
+pub use memory::SEGMENT_BYTES;
 
 use bucket::{BucketRef, Shape, Tag};
 use key::{Key, Words, hash_of, with_words};
 use memory::SegmentMemory;
-use segment::{BucketOffsets, FIRST_SEGMENT_BIT, Segment, View};
+use segment::{BucketOffsets, FIRST_SEGMENT_BIT, Segment, SegmentView};
 
 /// Result of a batch lookup for a key that is not in the table. This value cannot be inserted.
 pub const NONE: u32 = u32::MAX;
-
-/// Size in bytes of a segment in a table with several segments. An insertion moves at most the keys of one segment.
-pub const SEGMENT_BYTES: usize = 64 << 10;
 
 /// Maximum number of segments of a table that is assumed to stay in the caches.
 const CACHED_SEGMENTS: usize = 128;
@@ -67,17 +66,17 @@ const CACHED_SEGMENTS: usize = 128;
 pub struct Exact<H = KeyHasher> {
     shape: Shape,
     hasher: H,
-    /// References to the segments, for lookups. The first `depth` segment bits of a hash form a number, which is the
-    /// index of its segment here. Invariant: the directory is up to date whenever the table is not borrowed
-    /// exclusively.
-    directory: Vec<View>,
+    /// References to the segments, for lookups. The position of a hash's segment is the number that is formed by the
+    /// first `depth` segment bits of the hash. Invariant: the directory is up to date whenever the table is not
+    /// borrowed exclusively.
+    directory: Vec<SegmentView>,
     /// Index in `segments` of the segment at each position of the directory.
     owners: Vec<u32>,
     depth: u32,
     /// Last position of the directory. This number is also a mask of the low `depth` bits.
     last: usize,
     /// First element of the directory. At depth 0 it is the only element.
-    only: View,
+    only: SegmentView,
     /// Computes the bucket offsets of a hash in a segment. All segments have the same size.
     offsets: BucketOffsets,
     segments: Vec<Segment>,
@@ -88,7 +87,7 @@ pub struct Exact<H = KeyHasher> {
     stashed: usize,
     /// SIMD kernel that hashes many keys, if the processor supports it.
     #[cfg(target_arch = "x86_64")]
-    wide: Option<wide::Wide>,
+    wide: Option<wide::WideHasher>,
 }
 
 impl Exact {
@@ -106,7 +105,9 @@ impl<H: HashKey> Exact<H> {
         let segment = Segment::new(&shape, 0, memory.lines(shape.lines, 0, 1));
         Self {
             #[cfg(target_arch = "x86_64")]
-            wide: hasher.known().and_then(|_| wide::Wide::new(key_bytes)),
+            wide: hasher
+                .known()
+                .and_then(|_| wide::WideHasher::new(key_bytes)),
             shape,
             hasher,
             directory: vec![segment.view()],
@@ -142,7 +143,7 @@ impl<H: HashKey> Exact<H> {
         let segments = self.segments.iter().map(Segment::memory_bytes);
         segments.sum::<usize>()
             + self.segments.capacity() * size_of::<Segment>()
-            + self.directory.capacity() * size_of::<View>()
+            + self.directory.capacity() * size_of::<SegmentView>()
             + self.owners.capacity() * size_of::<u32>()
             + self.memory.bytes()
     }
@@ -156,7 +157,7 @@ impl<H: HashKey> Exact<H> {
     /// Returns the segment of a hash. In a table with one segment, a processor that predicts the branch knows the
     /// segment before it has computed the hash.
     #[inline(always)]
-    fn view(&self, hash: u64) -> View {
+    fn view(&self, hash: u64) -> SegmentView {
         if self.depth == 0 {
             return self.only;
         }
@@ -251,13 +252,13 @@ impl<H: HashKey> Exact<H> {
         with_words!(key.len(), new => self.find_fetched(hash, key, new(key)))
     }
 
-    /// Returns the value of a key, and yields while cache lines are fetched. Calls `ask` with the address of each line
-    /// to prefetch. Then calls `pause`, which should return when the lines have arrived.
+    /// Returns the value of a key, and yields while cache lines are fetched. Calls `prefetch` with the address of each
+    /// line, and then `pause`, which should return when the lines have arrived.
     #[inline(always)]
     pub fn get_waiting(
         &self,
         key: &[u8],
-        ask: impl Fn(*const u8),
+        prefetch: impl Fn(*const u8),
         pause: impl Fn(),
     ) -> Option<u32> {
         if key.len() != self.shape.key_bytes {
@@ -265,7 +266,7 @@ impl<H: HashKey> Exact<H> {
         }
         with_words!(key.len(), new => {
             let words = new(key);
-            self.find_waiting(words.hash(&self.hasher), key, words, ask, pause)
+            self.find_waiting(words.hash(&self.hasher), key, words, prefetch, pause)
         })
     }
 
@@ -275,11 +276,11 @@ impl<H: HashKey> Exact<H> {
     pub fn get_stored_waiting<const W: usize>(
         &self,
         words: &[[u8; 8]; W],
-        ask: impl Fn(*const u8),
+        prefetch: impl Fn(*const u8),
         pause: impl Fn(),
     ) -> Option<u32> {
         let (bytes, key) = self.stored(words)?;
-        self.find_waiting(key.hash(&self.hasher), bytes, key, ask, pause)
+        self.find_waiting(key.hash(&self.hasher), bytes, key, prefetch, pause)
     }
 
     /// See [`get_waiting`](Self::get_waiting).
@@ -289,11 +290,11 @@ impl<H: HashKey> Exact<H> {
         hash: u64,
         bytes: &[u8],
         key: impl Key,
-        ask: impl Fn(*const u8),
+        prefetch: impl Fn(*const u8),
         pause: impl Fn(),
     ) -> Option<u32> {
         let first = self.first(hash);
-        first.ask(&self.shape, &ask);
+        first.for_each_line(&self.shape, &prefetch);
         pause();
         // SAFETY: the table's buckets are of its shape.
         let found = unsafe { first.find(&self.shape, Tag::of(hash), key) };
@@ -301,7 +302,7 @@ impl<H: HashKey> Exact<H> {
         if found.is_some() || !unsafe { first.header() }.overflowed() {
             return found;
         }
-        self.second(hash).ask(&self.shape, &ask);
+        self.second(hash).for_each_line(&self.shape, &prefetch);
         pause();
         self.find_second(hash, bytes)
     }

@@ -8,11 +8,13 @@ use std::ptr::NonNull;
 
 use sluice_pages::{HUGE, Reserved};
 
-use crate::SEGMENT_BYTES;
 use crate::bucket::{LINE, Line};
 
-/// Minimum number of segments for which the address range is used. With fewer segments, most of a huge page would be
-/// unused.
+/// Size in bytes of a segment in a table with several segments. An insertion moves at most the keys of one segment.
+pub const SEGMENT_BYTES: usize = 64 << 10;
+
+/// A table with at least this number of segments uses the address range. With fewer segments, most of a huge page would
+/// be unused.
 const RANGE_SEGMENTS: usize = 16;
 
 /// Number of segments for which address space is reserved. Segments at higher positions have their own allocations.

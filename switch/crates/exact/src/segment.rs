@@ -110,8 +110,8 @@ impl Segment {
     }
 
     /// Returns a reference to the segment for lookups.
-    pub(crate) fn view(&self) -> View {
-        View(self.lines.start())
+    pub(crate) fn view(&self) -> SegmentView {
+        SegmentView(self.lines.start())
     }
 
     fn locate(&self, shape: &Shape, hash: u64) -> Location {
@@ -321,14 +321,14 @@ fn passes(steps: &[Step], mut at: usize, bucket: usize) -> bool {
 /// Pointer to a segment, for lookups. It is valid until the segment's memory is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
-pub(crate) struct View(NonNull<Line>);
+pub(crate) struct SegmentView(NonNull<Line>);
 
 // SAFETY: a view alone gives no access. Code that dereferences a view must justify this.
-unsafe impl Send for View {}
+unsafe impl Send for SegmentView {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for View {}
+unsafe impl Sync for SegmentView {}
 
-impl View {
+impl SegmentView {
     /// Returns the segment's address.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]

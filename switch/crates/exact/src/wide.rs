@@ -3,31 +3,31 @@
 
 use std::arch::x86_64::*;
 
-use crate::batch::Lanes;
 use crate::bucket::Tag;
 use crate::hash::KeyHasher;
-use crate::segment::{BucketOffsets, FIRST_SEGMENT_BIT, HALF, View};
+use crate::lanes::Lanes;
+use crate::segment::{BucketOffsets, FIRST_SEGMENT_BIT, HALF, SegmentView};
 
 /// Number of keys that are hashed together.
 const EIGHT: usize = 8;
 
 /// SIMD kernel for keys of one size. Invariant: a value exists only if the processor has the instructions.
 #[derive(Clone, Debug)]
-pub(crate) struct Wide {
-    /// Byte permutations. From two loads of four keys each, they extract the first word and the last word of all eight
-    /// keys.
+pub(crate) struct WideHasher {
+    /// Byte permutations. They extract the first and the last word of each of eight consecutive keys from two loads of
+    /// four keys.
     words: [[u8; 64]; 2],
     key_bytes: usize,
 }
 
 /// The parts of a table that are needed to find the bucket of a hash.
 #[derive(Clone, Copy)]
-pub(crate) struct Table<'a> {
-    pub(crate) directory: &'a [View],
+pub(crate) struct BucketLocator<'a> {
+    pub(crate) directory: &'a [SegmentView],
     pub(crate) offsets: BucketOffsets,
 }
 
-impl Wide {
+impl WideHasher {
     /// Creates a kernel. Returns `None` if the processor lacks the instructions, or if `key_bytes` is not 9 to 16.
     pub(crate) fn new(key_bytes: usize) -> Option<Self> {
         let able = std::is_x86_feature_detected!("avx512f")
@@ -54,13 +54,13 @@ impl Wide {
     /// Panics if there are fewer than `count` keys or lanes, or if the number of lanes is not a multiple of eight.
     ///
     /// # Safety
-    /// The processor must have the instructions; a `Wide` exists only on such a processor. The table's keys must have
-    /// the kernel's size.
+    /// The processor must have the instructions; a `WideHasher` exists only on such a processor. The table's keys must
+    /// have the kernel's size.
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
     pub(crate) unsafe fn begin<'a, const N: usize>(
         &self,
         hasher: &KeyHasher,
-        table: Table<'a>,
+        locator: BucketLocator<'a>,
         keys: &[u8],
         count: usize,
         lanes: &mut Lanes<'a, N>,
@@ -68,8 +68,8 @@ impl Wide {
         assert!(N.is_multiple_of(EIGHT) && count <= N && count * self.key_bytes <= keys.len());
         let four = 4 * self.key_bytes;
         let [first, second] = hasher.pair().map(|secret| _mm512_set1_epi64(secret as i64));
-        let last = _mm512_set1_epi64(table.directory.len() as i64 - 1);
-        let mask = _mm512_set1_epi64(table.offsets.mask() as i64);
+        let last = _mm512_set1_epi64(locator.directory.len() as i64 - 1);
+        let mask = _mm512_set1_epi64(locator.offsets.mask() as i64);
         // SAFETY: each permutation has 64 bytes.
         let words = unsafe {
             [
@@ -102,10 +102,10 @@ impl Wide {
                     _mm512_ror_epi64::<{ FIRST_SEGMENT_BIT as i32 }>(hashes),
                     last,
                 );
-                let views = if let [only] = table.directory {
+                let views = if let [only] = locator.directory {
                     _mm512_set1_epi64(only.address() as i64)
                 } else {
-                    _mm512_i64gather_epi64::<8>(position, table.directory.as_ptr().cast())
+                    _mm512_i64gather_epi64::<8>(position, locator.directory.as_ptr().cast())
                 };
                 // The same computation as in `BucketOffsets::first`.
                 let mixed = _mm512_xor_si512(hashes, _mm512_srli_epi64::<HALF>(hashes));

@@ -4,10 +4,10 @@
 //!
 //! Depends only on the RIB. Invariant: the RIB is authoritative, and an algorithm holds no other routes.
 
-use crate::{Address, Change, Lines, Prefix, Rib};
-
-/// Result of a lookup if no route matches. No route may have this value.
-pub const NONE: u32 = u32::MAX;
+use crate::address::{Address, Prefix};
+use crate::change::Change;
+use crate::lines::Lines;
+use crate::rib::Rib;
 
 /// Prefetch distance in changes, for the lines of [`Algorithm::lines`]. Index lines use twice this distance.
 const AHEAD: usize = 4;
@@ -59,7 +59,7 @@ pub trait Algorithm<A: Address>: std::fmt::Debug + Send + Sync {
     where
         Self: Sized;
 
-    /// Returns the value of the longest prefix that contains `address`, or [`NONE`].
+    /// Returns the value of the longest prefix that contains `address`, or [`NONE`](crate::NONE).
     fn lookup(&self, address: A) -> u32;
 
     /// Returns the index lines: the cache lines that [`lines`](Self::lines) dereferences. Callers prefetch these first.

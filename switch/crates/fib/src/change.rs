@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Change notifications from a RIB to its followers.
 
-use crate::{Address, NONE, Prefix};
+use crate::address::{Address, Prefix};
+use crate::answer::NONE;
 
 /// A change of the route to a prefix, or of several routes to prefixes inside that prefix. For a single route, the code
 /// that changes the RIB also finds the new answer of the prefix's addresses, and stores it here. So the followers need

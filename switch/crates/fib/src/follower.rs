@@ -14,9 +14,13 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use crate::address::{Address, Prefix};
 use crate::algorithm::{Algorithm, BuildError, NeedsRebuild};
+use crate::answer::NONE;
+use crate::change::Change;
+use crate::lines::Lines;
 use crate::named_algorithm::{Family, NamedAlgorithm};
-use crate::{Address, Change, Lines, NONE, Prefix, Rib};
+use crate::rib::Rib;
 
 /// Longest time for which a copy of the RIB answers before a structure is rebuilt.
 pub const LONGEST_DELAY: Duration = Duration::from_secs(2);

@@ -47,6 +47,7 @@
 
 mod address;
 mod algorithm;
+mod answer;
 mod array_pool;
 mod bitmap_rank;
 mod bound_tree;
@@ -61,7 +62,8 @@ mod tracked_rib;
 mod trial;
 
 pub use address::{Address, Prefix};
-pub use algorithm::{Algorithm, BuildError, NONE, NeedsRebuild};
+pub use algorithm::{Algorithm, BuildError, NeedsRebuild};
+pub use answer::NONE;
 pub use bitmap_rank::{BitmapRank, BitmapRank16, BitmapRank32};
 pub use bound_tree::{BoundTree16, BoundTree32};
 pub use change::Change;

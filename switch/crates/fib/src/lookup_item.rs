@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Items of the lookup structures. An item is an answer, or a reference to the next level.
 
-use crate::NONE;
+use crate::answer::NONE;
 
 /// An item, stored as an unsigned number. The highest bit distinguishes a reference from an answer. An answer is stored
 /// as its value plus one. So the item 0 means "no route", and subtracting one yields [`NONE`].

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The available algorithms. Each has a name, and the maximum number of routes for which it is selected.
 
+use crate::address::Address;
 use crate::algorithm::{Algorithm, BuildError};
-use crate::{Address, BitmapRank16, BitmapRank32, BoundTree16, BoundTree32, Ranges, Rib};
+use crate::bitmap_rank::{BitmapRank16, BitmapRank32};
+use crate::bound_tree::{BoundTree16, BoundTree32};
+use crate::ranges::Ranges;
+use crate::rib::Rib;
 
 /// A new structure, or the reason why it cannot hold the routes.
 pub type Built<A> = Result<Box<dyn Algorithm<A>>, BuildError>;

@@ -11,8 +11,10 @@
 
 use std::ops::AddAssign;
 
-use crate::algorithm::{Algorithm, BuildError, NONE, NeedsRebuild};
-use crate::{Address, Prefix, Rib};
+use crate::address::{Address, Prefix};
+use crate::algorithm::{Algorithm, BuildError, NeedsRebuild};
+use crate::answer::NONE;
+use crate::rib::Rib;
 
 /// Maximum number of ranges in which a lookup counts. More ranges are searched by bisection.
 const COUNTED: usize = 32;
@@ -224,7 +226,7 @@ mod tests {
     use super::*;
 
     /// Returns the results of single lookups and the results of a batch.
-    fn said(ranges: &Ranges<u128>, addresses: &[u128]) -> [Vec<u32>; 2] {
+    fn answers(ranges: &Ranges<u128>, addresses: &[u128]) -> [Vec<u32>; 2] {
         let mut values = vec![0; addresses.len()];
         ranges.lookup_batch(addresses, &mut values);
         let one_by_one = addresses.iter().map(|address| ranges.lookup(*address));
@@ -250,7 +252,7 @@ mod tests {
                 let value = |address: &u128| rib.lookup(*address).map_or(NONE, |(_, value)| value);
                 let expected: Vec<u32> = addresses.iter().map(value).collect();
                 for structure in [&ranges, &plain] {
-                    for values in said(structure, &addresses) {
+                    for values in answers(structure, &addresses) {
                         assert_eq!(values, expected, "{count} routes");
                     }
                 }

@@ -17,8 +17,9 @@
 
 mod ranges;
 
+use crate::address::{Address, Prefix};
 use crate::array_pool::ArrayPool;
-use crate::{Address, Change, Prefix};
+use crate::change::Change;
 
 const STRIDE: u32 = 6;
 

@@ -6,8 +6,10 @@
 //! [`reduce`](TrackedRib::reduce), have every follower apply [`changes`](TrackedRib::changes), and then call
 //! [`forget`](TrackedRib::forget).
 
+use crate::address::{Address, Prefix};
+use crate::answer::NONE;
 use crate::change::{Change, outermost};
-use crate::{Address, NONE, Prefix, Rib};
+use crate::rib::Rib;
 
 /// Capacity, in changes, that stays allocated between batches.
 const RETAINED_CHANGES: usize = 1024;

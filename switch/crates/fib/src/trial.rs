@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use sluice_random::Random;
 
+use crate::address::{Address, Prefix};
 use crate::algorithm::{Algorithm, BuildError};
 use crate::named_algorithm::{Family, NamedAlgorithm};
-use crate::{Address, Prefix, Rib};
+use crate::rib::Rib;
 
 /// Number of lookups in a slice, which is timed as a whole. It is small, so that other work seldom interrupts a slice.
 const SLICE: usize = 1024;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use sluice_engine::{Config, Step, Trace, TrafficManager};
+use sluice_engine::{Config, Trace, TraceStep, TrafficManager};
 use sluice_interpreter::Interpreter;
 use sluice_native::{Code, Lanes, Native};
 use sluice_program::{Op, Program};
@@ -176,7 +176,7 @@ pub fn lanes(code: &Arc<Code>) -> Option<Lanes> {
 pub struct Steps(pub u64);
 
 impl Trace for Steps {
-    fn step(&mut self, _step: Step<'_>) {
+    fn step(&mut self, _step: TraceStep<'_>) {
         self.0 += 1;
     }
 }

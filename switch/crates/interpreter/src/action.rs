@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use num_bigint::BigInt;
 use sluice_engine::number::Number;
-use sluice_engine::{CloneRequest, Extern, Step, Trace, bits};
+use sluice_engine::{CloneRequest, Extern, Trace, TraceStep, bits};
 use sluice_program::action::{LValue, LogPart};
 use sluice_program::expr::{Arith, HeaderRef};
 use sluice_program::{Action, FieldSlot, MeterUnit, Op, RegisterId};
@@ -29,7 +29,7 @@ impl<T: Trace> Machine<'_, T> {
         while let Some(op) = action.ops.get(next) {
             steps += 1;
             if steps > self.config.max_action_steps {
-                self.work.counters.action_limit += 1;
+                self.worker.counters.action_limit += 1;
                 break;
             }
             next = match op {
@@ -95,13 +95,13 @@ impl<T: Trace> Machine<'_, T> {
                 let (egress_spec, group) =
                     copy.unwrap_or((standard.egress_spec, standard.mcast_grp));
                 self.mark_to_drop(egress_spec, group);
-                self.note(Step::Extern(Extern::MarkToDrop));
+                self.note(TraceStep::Extern(Extern::MarkToDrop));
             }
             Op::Log(parts, arguments) => self.log(parts, arguments, params),
             Op::Assert(condition) => {
                 if !self.bool(condition, params) {
-                    self.work.counters.assertions_failed += 1;
-                    self.note(Step::AssertionFailed);
+                    self.worker.counters.assertions_failed += 1;
+                    self.note(TraceStep::AssertionFailed);
                     self.sink.log("an assertion failed");
                 }
             }
@@ -120,7 +120,7 @@ impl<T: Trace> Machine<'_, T> {
                         if !self.config.dry_run {
                             cell.count(self.packet.ingress_length);
                         }
-                        self.note(Step::Extern(Extern::Count(*id, index)));
+                        self.note(TraceStep::Extern(Extern::Count(*id, index)));
                     }
                     None => self.out_of_range(),
                 }
@@ -140,7 +140,7 @@ impl<T: Trace> Machine<'_, T> {
                             meter.execute(amount, bytes, self.context.now_us)
                         };
                         self.store(target, &(color as i64), params);
-                        self.note(Step::Extern(Extern::Meter(*id, index, color)));
+                        self.note(TraceStep::Extern(Extern::Meter(*id, index, color)));
                     }
                     None => self.out_of_range(),
                 }
@@ -156,39 +156,39 @@ impl<T: Trace> Machine<'_, T> {
                 let hash = self.calculate(*calculation);
                 let (base, max) = (self.low_u64(base, params), self.low_u64(max, params));
                 let value = (hash % max.max(1)).wrapping_add(base);
-                self.note(Step::Extern(Extern::Hash(*calculation, value)));
+                self.note(TraceStep::Extern(Extern::Hash(*calculation, value)));
                 self.store(target, &i128::from(value), params);
             }
             Op::Random(target, low, high) => {
                 let (low, high) = (self.low_u64(low, params), self.low_u64(high, params));
                 if low <= high {
-                    let value = self.work.random.between(low, high);
-                    self.note(Step::Extern(Extern::Random(value)));
+                    let value = self.worker.random.between(low, high);
+                    self.note(TraceStep::Extern(Extern::Random(value)));
                     self.store(target, &i128::from(value), params);
                 }
             }
             Op::Digest(id) => {
                 self.packet.request().digest = Some(*id);
-                self.note(Step::Extern(Extern::Digest(*id)));
+                self.note(TraceStep::Extern(Extern::Digest(*id)));
             }
             Op::Clone { session, preserve } => {
                 let session = (self.low_u64(session, params) & 0x7fff) as u32;
                 let preserve = *preserve;
                 self.packet.request().clone = Some(CloneRequest { session, preserve });
-                self.note(Step::Extern(Extern::Clone(session)));
+                self.note(TraceStep::Extern(Extern::Clone(session)));
             }
             Op::Resubmit(list) => {
                 self.packet.request().resubmit = Some(*list);
-                self.note(Step::Extern(Extern::Resubmit));
+                self.note(TraceStep::Extern(Extern::Resubmit));
             }
             Op::Recirculate(list) => {
                 self.packet.request().recirculate = Some(*list);
-                self.note(Step::Extern(Extern::Recirculate));
+                self.note(TraceStep::Extern(Extern::Recirculate));
             }
             Op::Truncate(length) => {
                 let length = usize::try_from(self.index(length, params)).unwrap_or(usize::MAX);
                 self.packet.truncate = self.packet.truncate.min(length);
-                self.note(Step::Extern(Extern::Truncate(length)));
+                self.note(TraceStep::Extern(Extern::Truncate(length)));
             }
             _ => {}
         }
@@ -223,7 +223,7 @@ impl<T: Trace> Machine<'_, T> {
             Some([word]) => {
                 let word = word.load(Ordering::Relaxed);
                 self.store(target, &i128::from(word), params);
-                self.note(Step::Extern(Extern::RegisterRead(id, index, &[word])));
+                self.note(TraceStep::Extern(Extern::RegisterRead(id, index, &[word])));
             }
             Some(words) => {
                 let words: Vec<u64> = words
@@ -231,7 +231,7 @@ impl<T: Trace> Machine<'_, T> {
                     .map(|word| word.load(Ordering::Relaxed))
                     .collect();
                 self.store(target, &BigInt::from_words(&words), params);
-                self.note(Step::Extern(Extern::RegisterRead(id, index, &words)));
+                self.note(TraceStep::Extern(Extern::RegisterRead(id, index, &words)));
             }
             None => self.out_of_range(),
         }
@@ -246,7 +246,7 @@ impl<T: Trace> Machine<'_, T> {
                 if !self.config.dry_run {
                     word.store(low, Ordering::Relaxed);
                 }
-                self.note(Step::Extern(Extern::RegisterWrite(id, index, &[low])));
+                self.note(TraceStep::Extern(Extern::RegisterWrite(id, index, &[low])));
             }
             Some(words) => {
                 let digits = self.wide_digits(value, width, words.len(), params);
@@ -255,7 +255,7 @@ impl<T: Trace> Machine<'_, T> {
                         word.store(*digit, Ordering::Relaxed);
                     }
                 }
-                self.note(Step::Extern(Extern::RegisterWrite(id, index, &digits)));
+                self.note(TraceStep::Extern(Extern::RegisterWrite(id, index, &digits)));
             }
             None => self.out_of_range(),
         }
@@ -297,7 +297,7 @@ impl<T: Trace> Machine<'_, T> {
     fn assign_varbit(&mut self, to: &HeaderRef, from: &HeaderRef, params: &[u64]) {
         match (self.header(to, params), self.header(from, params)) {
             (Some(to), Some(from)) => {
-                let scratch = &mut self.work.hash_input;
+                let scratch = &mut self.worker.hash_input;
                 self.packet.assign_varbit(self.program, to, from, scratch);
             }
             _ => self.out_of_range(),
@@ -317,7 +317,7 @@ impl<T: Trace> Machine<'_, T> {
         }
         if !message.is_empty() {
             self.sink.log(&message);
-            self.note(Step::Log(&message));
+            self.note(TraceStep::Log(&message));
         }
     }
 }

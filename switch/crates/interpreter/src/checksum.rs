@@ -14,8 +14,8 @@ impl<T: Trace> Machine<'_, T> {
             self.program,
             (self.packet, self.context.input),
             self.program.calculation(id),
-            &mut self.work.hash_input,
-            &mut self.work.random,
+            &mut self.worker.hash_input,
+            &mut self.worker.random,
         )
     }
 

@@ -2,7 +2,7 @@
 //! Runs a pipeline: tables and conditions, one after the other.
 
 use sluice_engine::calculation::select;
-use sluice_engine::{Extern, Packet, ProgramPoint, Step, Trace, bits, hit};
+use sluice_engine::{Extern, Packet, ProgramPoint, Trace, TraceStep, bits, hit};
 use sluice_program::control::KeySource;
 use sluice_program::{ConditionalId, Next, Node, Pipeline, Table, TableId};
 use sluice_tables::ActionRef;
@@ -14,7 +14,7 @@ impl<T: Trace> Machine<'_, T> {
     pub(crate) fn run_pipeline(&mut self, pipeline: &Pipeline) {
         let mut next = pipeline.first;
         while let Some(node) = next {
-            self.note(Step::At(ProgramPoint::Node(node)));
+            self.note(TraceStep::At(ProgramPoint::Node(node)));
             next = match node {
                 Node::Conditional(id) => self.condition(id),
                 Node::Table(id) => match self.apply(id) {
@@ -28,7 +28,7 @@ impl<T: Trace> Machine<'_, T> {
     fn condition(&mut self, id: ConditionalId) -> Next {
         let conditional = self.program.conditional(id);
         let value = self.bool(&conditional.condition, &[]);
-        self.note(Step::Condition(id, value));
+        self.note(TraceStep::Condition(id, value));
         if value {
             conditional.if_true
         } else {
@@ -39,9 +39,9 @@ impl<T: Trace> Machine<'_, T> {
     fn apply(&mut self, id: TableId) -> (Flow, Next) {
         let program = self.program;
         let table = program.table(id);
-        let work = &mut *self.work;
-        build_key(table, self.packet, &mut work.key);
-        let (scratch, random) = (&mut work.hash_input, &mut work.random);
+        let worker = &mut *self.worker;
+        build_key(table, self.packet, &mut worker.key);
+        let (scratch, random) = (&mut worker.hash_input, &mut worker.random);
         let packet = (&*self.packet, self.context.input);
         let selector = || {
             let profile = table.profile.map(|profile| program.profile(profile));
@@ -51,7 +51,7 @@ impl<T: Trace> Machine<'_, T> {
             })
         };
         let tables = self.context.tables;
-        let found = tables.lookup(id, &work.key, selector);
+        let found = tables.lookup(id, &worker.key, selector);
         let hit = found.hit;
         if let Some(state) = found.state {
             let metered = hit::record(
@@ -63,7 +63,7 @@ impl<T: Trace> Machine<'_, T> {
                 found.meter,
             );
             if let Some((meter, color)) = metered {
-                self.note(Step::Extern(Extern::DirectMeter(meter, color)));
+                self.note(TraceStep::Extern(Extern::DirectMeter(meter, color)));
             }
         }
         let called = found.action.map(|entry| ActionRef {
@@ -72,17 +72,17 @@ impl<T: Trace> Machine<'_, T> {
         });
         let action = called.map(|entry| entry.action);
         if T::ENABLED {
-            self.trace.step(Step::Table {
+            self.trace.step(TraceStep::Table {
                 table: id,
-                key: &self.work.key,
-                entry: tables.find(program, id, &self.work.key).as_ref(),
+                key: &self.worker.key,
+                entry: tables.find(program, id, &self.worker.key).as_ref(),
                 action: called,
             });
         }
         let flow = match called {
             Some(entry) => self.run_action(entry),
             None => {
-                self.work.counters.empty_group += u64::from(hit);
+                self.worker.counters.empty_group += u64::from(hit);
                 Flow::Continue
             }
         };

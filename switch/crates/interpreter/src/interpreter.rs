@@ -4,18 +4,19 @@
 use std::sync::Arc;
 
 use sluice_engine::{
-    Config, Context, Counters, Engine, NoTrace, Packet, Parsed, ProgramPoint, Sink, Step, Trace,
+    Config, Context, Counters, Engine, NoTrace, Packet, Parsed, ProgramPoint, Sink, Trace,
+    TraceStep,
 };
 use sluice_program::Program;
 use sluice_random::Random;
 
-use crate::machine::{Machine, Work};
+use crate::machine::{Machine, WorkerState};
 
 /// The reference engine; see the module.
 pub struct Interpreter<T = NoTrace> {
     program: Arc<Program>,
     config: Config,
-    work: Work,
+    worker: WorkerState,
     trace: T,
 }
 
@@ -29,14 +30,14 @@ impl Interpreter<NoTrace> {
 impl<T: Trace> Interpreter<T> {
     /// Creates an interpreter that reports every step to `trace`.
     pub fn traced(program: Arc<Program>, config: Config, trace: T) -> Self {
-        let work = Work {
+        let worker = WorkerState {
             random: Random::new(config.seed),
-            ..Work::default()
+            ..WorkerState::default()
         };
         Self {
             program,
             config,
-            work,
+            worker,
             trace,
         }
     }
@@ -58,7 +59,7 @@ impl<T: Trace> Interpreter<T> {
             config: &self.config,
             context,
             packet,
-            work: &mut self.work,
+            worker: &mut self.worker,
             sink,
             trace: &mut self.trace,
         }
@@ -75,7 +76,7 @@ impl<T: Trace> Engine for Interpreter<T> {
     }
 
     fn counters(&mut self) -> &mut Counters {
-        &mut self.work.counters
+        &mut self.worker.counters
     }
 
     fn parse(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) -> Parsed {
@@ -114,9 +115,9 @@ impl<T: Trace> Engine for Interpreter<T> {
         sink: &mut dyn Sink,
     ) {
         let mut machine = self.machine(context, packet, sink);
-        machine.note(Step::At(ProgramPoint::Checksums));
+        machine.note(TraceStep::At(ProgramPoint::Checksums));
         machine.update_checksums();
-        machine.note(Step::At(ProgramPoint::Deparser));
+        machine.note(TraceStep::At(ProgramPoint::Deparser));
         let program = machine.program;
         for op in &program.deparser.ops {
             machine.run_op(op, &[]);
@@ -136,7 +137,7 @@ impl<T: Trace> Engine for Interpreter<T> {
     }
 
     #[inline]
-    fn note(&mut self, step: Step<'_>) {
+    fn note(&mut self, step: TraceStep<'_>) {
         if T::ENABLED {
             self.trace.step(step);
         }

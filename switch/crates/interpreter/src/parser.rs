@@ -5,7 +5,7 @@
 //! error alone does not drop the packet.
 
 use sluice_engine::number::Number;
-use sluice_engine::{ProgramPoint, Step as Note, Trace, bits};
+use sluice_engine::{ProgramPoint, Trace, TraceStep, bits};
 use sluice_program::HeaderId;
 use sluice_program::parser::{
     ExtractTo, KeyPart, ParserOp, State, Target, Transition, TransitionMatch,
@@ -22,7 +22,7 @@ pub(crate) enum Stop {
     Limit,
 }
 
-type Step<R> = Result<R, Stop>;
+type ParseResult<R> = Result<R, Stop>;
 
 impl<T: Trace> Machine<'_, T> {
     /// Parses the packet and verifies its checksums. Writes the parser error and the checksum error to standard
@@ -35,17 +35,17 @@ impl<T: Trace> Machine<'_, T> {
         let error = match self.run_parser() {
             Ok(()) => self.program.core_errors.no_error,
             Err(Stop::Error(error)) => {
-                self.work.counters.parser_errors += 1;
-                self.note(Note::ParserError(error));
+                self.worker.counters.parser_errors += 1;
+                self.note(TraceStep::ParserError(error));
                 error
             }
             Err(Stop::Limit) => return Err(Stop::Limit),
         };
-        self.note(Note::At(ProgramPoint::Checksums));
+        self.note(TraceStep::At(ProgramPoint::Checksums));
         let checksums_right = self.verify_checksums();
-        self.work.counters.checksum_errors += u64::from(!checksums_right);
+        self.worker.counters.checksum_errors += u64::from(!checksums_right);
         if !checksums_right {
-            self.note(Note::ChecksumError);
+            self.note(TraceStep::ChecksumError);
         }
         let standard = &self.program.standard_metadata;
         let bytes = &mut self.packet.phv.bytes;
@@ -58,7 +58,7 @@ impl<T: Trace> Machine<'_, T> {
         Ok(())
     }
 
-    fn run_parser(&mut self) -> Step<()> {
+    fn run_parser(&mut self) -> ParseResult<()> {
         let program = self.program;
         let mut target = program.parser.start;
         let mut steps = 0;
@@ -67,7 +67,7 @@ impl<T: Trace> Machine<'_, T> {
             if steps > self.config.max_parser_steps {
                 return Err(Stop::Limit);
             }
-            self.note(Note::State(id));
+            self.note(TraceStep::State(id));
             let state: &State = program.state(id);
             for op in &state.ops {
                 self.parser_op(op)?;
@@ -85,7 +85,7 @@ impl<T: Trace> Machine<'_, T> {
         Stop::Error(self.program.core_errors.packet_too_short)
     }
 
-    fn parser_op(&mut self, op: &ParserOp) -> Step<()> {
+    fn parser_op(&mut self, op: &ParserOp) -> ParseResult<()> {
         match op {
             ParserOp::Extract(to) => self.extract(to, 0),
             ParserOp::ExtractVarbit(to, bits) => {
@@ -133,7 +133,7 @@ impl<T: Trace> Machine<'_, T> {
     }
 
     /// Returns the header that an extraction fills, or an error if the stack is full.
-    fn destination(&self, to: &ExtractTo) -> Step<HeaderId> {
+    fn destination(&self, to: &ExtractTo) -> ParseResult<HeaderId> {
         let full = Stop::Error(self.program.core_errors.stack_out_of_bounds);
         let phv = &self.packet.phv;
         match to {
@@ -150,7 +150,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    fn extract(&mut self, to: &ExtractTo, varbit_bits: u64) -> Step<()> {
+    fn extract(&mut self, to: &ExtractTo, varbit_bits: u64) -> ParseResult<()> {
         let id = self.destination(to)?;
         let ty = self.program.header_type(self.program.header(id).ty);
         let bytes = (ty.fixed_bits as u64 / 8).saturating_add(varbit_bits / 8);
@@ -167,7 +167,7 @@ impl<T: Trace> Machine<'_, T> {
         phv.extract(self.program, id, varbit_bits as u32, &data[start..end]);
         packet.parsed = end;
         if T::ENABLED {
-            self.trace.step(Note::Extract(id));
+            self.trace.step(TraceStep::Extract(id));
         }
         match to {
             ExtractTo::Header(_) => {}
@@ -183,13 +183,13 @@ impl<T: Trace> Machine<'_, T> {
 
     /// Returns `width` bits of the packet, right-aligned in whole bytes. These bits begin `offset` bits after the
     /// parsed bytes.
-    fn look_ahead(&mut self, offset: u32, width: u32) -> Step<Vec<u8>> {
+    fn look_ahead(&mut self, offset: u32, width: u32) -> ParseResult<Vec<u8>> {
         let mut value = Vec::new();
         self.append_ahead(offset, width, &mut value)?;
         Ok(value)
     }
 
-    fn append_ahead(&self, offset: u32, width: u32, out: &mut Vec<u8>) -> Step<()> {
+    fn append_ahead(&self, offset: u32, width: u32, out: &mut Vec<u8>) -> ParseResult<()> {
         let (offset, width) = (offset as usize, width as usize);
         if self.rest().len() * 8 < offset + width {
             return Err(self.too_short());
@@ -207,7 +207,7 @@ impl<T: Trace> Machine<'_, T> {
         Ok(())
     }
 
-    fn transition(&mut self, state: &State) -> Step<Target> {
+    fn transition(&mut self, state: &State) -> ParseResult<Target> {
         let otherwise = || {
             let no_match = Stop::Error(self.program.core_errors.no_match);
             state.default.ok_or(no_match)
@@ -215,7 +215,7 @@ impl<T: Trace> Machine<'_, T> {
         if state.key.is_empty() {
             return otherwise();
         }
-        let mut key = std::mem::take(&mut self.work.key);
+        let mut key = std::mem::take(&mut self.worker.key);
         key.clear();
         let built = state
             .key
@@ -228,7 +228,7 @@ impl<T: Trace> Machine<'_, T> {
                 .find(|case| self.matches(case, &key))
         });
         let target = found.and_then(|found| found.map_or_else(otherwise, |case| Ok(case.next)));
-        self.work.key = key;
+        self.worker.key = key;
         target
     }
 
@@ -247,7 +247,7 @@ impl<T: Trace> Machine<'_, T> {
         }
     }
 
-    fn append_key(&self, part: &KeyPart, key: &mut Vec<u8>) -> Step<()> {
+    fn append_key(&self, part: &KeyPart, key: &mut Vec<u8>) -> ParseResult<()> {
         let phv = &self.packet.phv;
         let empty = Stop::Error(self.program.core_errors.stack_out_of_bounds);
         let slot = match part {

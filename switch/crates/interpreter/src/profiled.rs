@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use sluice_engine::{Profile, Profiled, ProgramPoint, Step, Trace};
+use sluice_engine::{Profile, Profiled, ProgramPoint, Trace, TraceStep};
 use sluice_program::Program;
 
 use crate::interpreter::Interpreter;
@@ -26,10 +26,10 @@ impl Clocked {
 
 impl Trace for Clocked {
     #[inline]
-    fn step(&mut self, step: Step<'_>) {
+    fn step(&mut self, step: TraceStep<'_>) {
         let place = match step {
-            Step::State(id) => ProgramPoint::State(id),
-            Step::At(place) => place,
+            TraceStep::State(id) => ProgramPoint::State(id),
+            TraceStep::At(place) => place,
             _ => return,
         };
         self.profile.enter(place.index(&self.program));

@@ -9,14 +9,14 @@ use sluice_random::Random;
 
 use crate::codegen::compile::{Code, Part};
 use crate::codegen::forward;
-use crate::runtime::frame::{Frame, Work};
+use crate::runtime::frame::{Frame, WorkerState};
 use crate::scheduling::scheduler::Yielder;
 
 /// Engine that runs a compiled program. Each worker has an engine of its own.
 pub struct Native {
     code: Arc<Code>,
     config: Config,
-    pub(crate) work: Work,
+    pub(crate) worker: WorkerState,
 }
 
 impl Native {
@@ -29,11 +29,15 @@ impl Native {
             congestion: config.congestion,
             ..code.config().clone()
         };
-        let work = Work {
+        let worker = WorkerState {
             random: Random::new(config.seed),
-            ..Work::default()
+            ..WorkerState::default()
         };
-        Self { code, config, work }
+        Self {
+            code,
+            config,
+            worker,
+        }
     }
 
     /// Returns the code that the engine runs.
@@ -43,7 +47,7 @@ impl Native {
 
     /// Sets the handle that packets use to yield from now on. `None` if packets do not run in a lane.
     pub(crate) fn set_yielder(&mut self, yielder: Option<Yielder>) {
-        self.work.yielder = yielder;
+        self.worker.yielder = yielder;
     }
 
     fn call<'a>(
@@ -54,11 +58,46 @@ impl Native {
         sink: &'a mut (dyn Sink + 'a),
     ) -> u64 {
         let program = self.code.program();
-        let mut frame = Frame::new(program, &self.config, &mut self.work, context, packet, sink);
+        let mut frame = Frame::new(
+            program,
+            &self.config,
+            &mut self.worker,
+            context,
+            packet,
+            sink,
+        );
         if part == Part::Forward {
             frame.requested = &STOP;
         }
         self.code.run(part, &mut frame)
+    }
+
+    /// Runs a part of the program that deparses the packet's headers to `out`. `decode` splits the result of the code
+    /// into an outcome and the number of bytes written.
+    #[inline(always)]
+    fn call_with_output<R>(
+        &mut self,
+        part: Part,
+        context: Context<'_>,
+        packet: &mut Packet,
+        out: &mut Vec<u8>,
+        sink: &mut dyn Sink,
+        decode: impl FnOnce(u64) -> (R, usize),
+    ) -> R {
+        let Self {
+            code,
+            config,
+            worker,
+        } = self;
+        out.clear();
+        out.reserve(code.most_header_bytes());
+        let mut frame = Frame::new(code.program(), config, worker, context, packet, sink);
+        frame.out = out.as_mut_ptr();
+        let (outcome, headers) = decode(code.run(part, &mut frame));
+        // SAFETY: the deparser writes each header of its order at most once, and returns the number of bytes written.
+        // Room for all headers was reserved.
+        unsafe { out.set_len(headers) };
+        outcome
     }
 }
 
@@ -83,7 +122,7 @@ impl Engine for Native {
     }
 
     fn counters(&mut self) -> &mut Counters {
-        &mut self.work.counters
+        &mut self.worker.counters
     }
 
     fn looks_at(&self, slot: FieldSlot) -> bool {
@@ -116,16 +155,7 @@ impl Engine for Native {
         out: &mut Vec<u8>,
         sink: &mut dyn Sink,
     ) -> Progress {
-        let Self { code, config, work } = self;
-        out.clear();
-        out.reserve(code.most_header_bytes());
-        let mut frame = Frame::new(code.program(), config, work, context, packet, sink);
-        frame.out = out.as_mut_ptr();
-        let (progress, headers) = forward::result(code.run(Part::Forward, &mut frame));
-        // SAFETY: the deparser writes each header of its order at most once, and returns the number of bytes written.
-        // Room for all headers was reserved.
-        unsafe { out.set_len(headers) };
-        progress
+        self.call_with_output(Part::Forward, context, packet, out, sink, forward::result)
     }
 
     fn egress(&mut self, context: Context<'_>, packet: &mut Packet, sink: &mut dyn Sink) {
@@ -141,14 +171,7 @@ impl Engine for Native {
         out: &mut Vec<u8>,
         sink: &mut dyn Sink,
     ) {
-        let Self { code, config, work } = self;
-        out.clear();
-        out.reserve(code.most_header_bytes());
-        let mut frame = Frame::new(code.program(), config, work, context, packet, sink);
-        frame.out = out.as_mut_ptr();
-        let headers = code.run(Part::Deparser, &mut frame) as usize;
-        // SAFETY: the deparser writes each header of its order at most once, and returns the number of bytes written.
-        // Room for all headers was reserved.
-        unsafe { out.set_len(headers) };
+        let headers = |code: u64| ((), code as usize);
+        self.call_with_output(Part::Deparser, context, packet, out, sink, headers);
     }
 }

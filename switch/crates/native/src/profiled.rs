@@ -5,11 +5,12 @@
 use std::sync::Arc;
 
 use sluice_engine::{
-    Config, Context, Counters, Engine, Packet, Parsed, Profile, Profiled, Sink, Step,
+    Config, Context, Counters, Engine, Packet, Parsed, Profile, Profiled, Sink, TraceStep,
 };
 use sluice_program::{FieldSlot, Program};
 
-use super::{Code, Native};
+use crate::codegen::compile::Code;
+use crate::engine::Native;
 
 /// Engine with a profile. [`Code::compile`] generates code for this engine if [`Config::profile`] is set. This code has
 /// the same results as code without a profile. But it tests every condition on a packet's path, even one whose outcome
@@ -25,14 +26,14 @@ impl NativeProfiled {
         assert!(code.config().profile, "compiled without a profile");
         let profile = Profile::new(code.program());
         let mut native = Native::new(code, config);
-        native.work.profile = Some(Box::new(profile));
+        native.worker.profile = Some(Box::new(profile));
         Self(native)
     }
 }
 
 impl Profiled for NativeProfiled {
     fn profile(&mut self) -> &mut Profile {
-        let profile = &mut self.0.work.profile;
+        let profile = &mut self.0.worker.profile;
         profile.as_mut().expect("a profiled engine has a profile")
     }
 }
@@ -81,8 +82,8 @@ impl Engine for NativeProfiled {
         self.0.deparse(context, packet, out, sink);
     }
 
-    fn note(&mut self, step: Step<'_>) {
-        if let Step::At(point) = step {
+    fn note(&mut self, step: TraceStep<'_>) {
+        if let TraceStep::At(point) = step {
             let index = point.index(self.0.program());
             self.profile().enter(index);
         }

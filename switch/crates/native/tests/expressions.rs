@@ -26,8 +26,8 @@ const LOCALS: usize = 4;
 /// A compiled program that supplies all parts that the test does not replace. Any program without tables can be used.
 const BASE: &str = include_str!("../../../programs/build/arithmetic_unsigned.json");
 
-/// A field's width in bits, and whether it is signed.
-type Width = (u16, bool);
+/// A field's type: its width in bits, and whether it is signed.
+type FieldType = (u16, bool);
 
 /// An assignment: the number of the target field, as in [`field`], and the value.
 type Assignment = (usize, Value);
@@ -37,8 +37,8 @@ type Step = (Value, Vec<Assignment>, Vec<Assignment>);
 
 #[derive(Clone, Debug)]
 struct Case {
-    fields: Vec<Width>,
-    locals: Vec<Width>,
+    fields: Vec<FieldType>,
+    locals: Vec<FieldType>,
     steps: Vec<Step>,
     packets: Vec<Vec<u8>>,
 }
@@ -69,7 +69,7 @@ fn field(index: usize) -> Value {
     }
 }
 
-fn width() -> impl Strategy<Value = Width> {
+fn field_type() -> impl Strategy<Value = FieldType> {
     let bits = prop_oneof![
         3 => 1_u16..=64,
         2 => prop::sample::select(vec![8_u16, 16, 32, 48, 64, 128]),
@@ -86,7 +86,7 @@ fn constant() -> impl Strategy<Value = Value> {
 }
 
 /// Generates conditions over numbers.
-fn truth(
+fn condition(
     numbers: impl Strategy<Value = Value> + Clone + 'static,
 ) -> impl Strategy<Value = Value> + Clone {
     let compare = prop::sample::select(vec!["==", "!=", "<", "<=", ">", ">="]);
@@ -136,8 +136,8 @@ fn numbers() -> impl Strategy<Value = Value> + Clone {
             2 => (inner.clone(), 1_u32..=120)
                 .prop_map(|(left, bits)| operation("&", &left, &number((1 << bits) - 1))),
             1 => inner.clone().prop_map(|right| unary("~", &right)),
-            1 => truth(inner.clone()).prop_map(|right| unary("b2d", &right)),
-            1 => (truth(inner.clone()), inner.clone(), inner)
+            1 => condition(inner.clone()).prop_map(|right| unary("b2d", &right)),
+            1 => (condition(inner.clone()), inner.clone(), inner)
                 .prop_map(|(condition, left, right)| choose(&condition, &left, &right)),
         ]
         .boxed()
@@ -147,8 +147,8 @@ fn numbers() -> impl Strategy<Value = Value> + Clone {
 
 fn case() -> impl Strategy<Value = Case> {
     let assignments = || vec((0..FIELDS + LOCALS, numbers()), 0..3);
-    let step = (truth(numbers()), assignments(), assignments());
-    let widths = (vec(width(), FIELDS), vec(width(), LOCALS));
+    let step = (condition(numbers()), assignments(), assignments());
+    let widths = (vec(field_type(), FIELDS), vec(field_type(), LOCALS));
     (widths, vec(step, 1..5)).prop_flat_map(|((fields, locals), steps)| {
         let packet = prop_oneof![
             3 => vec(any::<u8>(), bytes(&fields)),
@@ -164,13 +164,13 @@ fn case() -> impl Strategy<Value = Case> {
 }
 
 /// Returns the length in bytes of a header with these fields.
-fn bytes(fields: &[Width]) -> usize {
+fn bytes(fields: &[FieldType]) -> usize {
     let bits = fields.iter().map(|(width, _)| usize::from(*width));
     bits.sum::<usize>().div_ceil(8)
 }
 
 /// Declares the fields of a header type, with padding to whole bytes.
-fn declared(prefix: char, fields: &[Width]) -> Value {
+fn declared(prefix: char, fields: &[FieldType]) -> Value {
     let named = fields.iter().enumerate();
     let mut declared: Vec<Value> = named
         .map(|(index, (width, signed))| json!([format!("{prefix}{index}"), width, signed]))

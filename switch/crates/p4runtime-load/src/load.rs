@@ -15,7 +15,7 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
-use crate::Options;
+use crate::options::Options;
 use crate::report::{Quantiles, Report, Server};
 use crate::requests::Requests;
 use crate::session::connect;

@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Streaming};
 
-use crate::Options;
+use crate::options::Options;
 
 /// An open stream. This client is the primary for as long as the stream is open.
 pub(crate) struct Session {

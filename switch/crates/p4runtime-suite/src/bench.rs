@@ -6,50 +6,27 @@
 
 mod client;
 mod packet;
+mod target;
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use sluice_p4runtime::proto::v1::Uint128;
 use sluice_p4runtime::proto::v1::p4_runtime_client::P4RuntimeClient;
-use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
-pub use client::{Client, Expected, Optional, Told};
-pub use packet::{Frame, Seen, Walk};
+pub use client::{Arbitration, Client, DEADLINE, Expected, Optional, QUIET};
+pub use packet::{Frame, ReturnedPacket, Walk};
+pub use target::Target;
 
 use crate::entity::all_of;
 use crate::outcome::{Failure, Outcome};
 
-/// Time limit for an expected event, on a busy machine.
-pub const DEADLINE: Duration = Duration::from_secs(20);
-
-/// Time to wait for an event that must not come.
-pub const QUIET: Duration = Duration::from_millis(150);
-
 /// Number of election ids that one case may use.
 const RANGE: u64 = 1_000;
 
-/// A server and its device.
-#[derive(Debug, Clone)]
-pub struct Target {
-    address: String,
-    device_id: u64,
-    packet_io: bool,
-}
-
 impl Target {
-    /// Describes a server at `HOST:PORT`. `packet_io` tells whether the server returns the suite's packet-outs as
-    /// packet-ins.
-    pub fn new(address: &str, device_id: u64, packet_io: bool) -> Self {
-        Self {
-            address: address.into(),
-            device_id,
-            packet_io,
-        }
-    }
-
     /// Connects to a server at `HOST:PORT`, and sends a packet-out to find out whether it comes back as a packet-in.
     ///
     /// # Errors
@@ -66,11 +43,6 @@ impl Target {
                 anyhow::bail!("{address}, device {device_id}: {reason}")
             }
         }
-    }
-
-    /// Returns whether the server returns the suite's packet-outs as packet-ins.
-    pub fn has_packet_io(&self) -> bool {
-        self.packet_io
     }
 }
 
@@ -192,10 +164,4 @@ impl Bench {
         let mut client = self.client().await?;
         Ok(client.read(all_of(table)).await?.len())
     }
-}
-
-/// Converts a status into the failure of a step that must succeed.
-fn failed(what: &str, status: &Status) -> Failure {
-    let (code, message) = (status.code(), status.message());
-    Failure::Failed(format!("{what}: {code:?}: {message}"))
 }

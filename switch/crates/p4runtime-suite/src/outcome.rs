@@ -21,6 +21,12 @@ impl From<Status> for Failure {
 /// The outcome of a case, or of one of its steps.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
+/// Converts a status into the failure of a step that must succeed.
+pub(crate) fn failed(what: &str, status: &Status) -> Failure {
+    let (code, message) = (status.code(), status.message());
+    Failure::Failed(format!("{what}: {code:?}: {message}"))
+}
+
 /// Fails unless `found` is `expected`.
 pub fn same<T: PartialEq + std::fmt::Debug>(found: T, expected: T, what: &str) -> Outcome {
     if found == expected {

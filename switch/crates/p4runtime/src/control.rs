@@ -17,7 +17,7 @@ use crate::proto::v1::write_request::Atomicity;
 use crate::proto::v1::{ForwardingPipelineConfig, ReadRequest, SetForwardingPipelineConfigRequest};
 use crate::read::{self, Reading};
 use crate::stream::arbitration::{Takeover, role_name};
-use crate::stream::hub::{Connection, Hub};
+use crate::stream::hub::{ConnectionNumber, Hub};
 use crate::write::batch::Batch;
 use crate::write::request::Request;
 use crate::{pipeline::reconcile, write};
@@ -84,7 +84,7 @@ impl Control {
     pub fn set_pipeline(
         &self,
         request: SetForwardingPipelineConfigRequest,
-        connection: Connection,
+        connection: ConnectionNumber,
     ) -> Result<(), Status> {
         self.check_device(request.device_id)?;
         let role = role_name(&request.role, request.role_id);
@@ -162,7 +162,7 @@ impl Control {
 
     /// Handles a Write request. A request can be decoded while another request is applied. Only one request is applied
     /// at a time.
-    pub fn write(&self, request: Bytes, connection: Connection) -> Result<(), Status> {
+    pub fn write(&self, request: Bytes, connection: ConnectionNumber) -> Result<(), Status> {
         let request = Request::read(request)?;
         let head = &request.head;
         self.check_device(head.device_id)?;

@@ -195,17 +195,6 @@ fn passes(filter: &PacketFilter, metadata: &[PacketMetadata]) -> bool {
             .any(|field| filter.values.iter().any(|value| same(value, &field.value)))
 }
 
-/// Returns the roles to which annotations assign an object.
-pub(crate) fn annotated(annotations: &[String]) -> Vec<String> {
-    let name = |annotation: &String| {
-        let argument = annotation
-            .strip_prefix("@p4runtime_role(")?
-            .strip_suffix(')')?;
-        Some(argument.trim().trim_matches('"').to_string())
-    };
-    annotations.iter().filter_map(name).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,12 +215,6 @@ mod tests {
         config.type_url = "type.googleapis.com/other.Config".into();
         let error = decode_config(&config).unwrap_err();
         assert!(error.message().contains("other.Config"), "{error}");
-    }
-
-    #[test]
-    fn annotations_name_roles() {
-        let annotations = ["@p4runtime_role(\"sdn\")".into(), "@brief(\"x\")".into()];
-        assert_eq!(annotated(&annotations), ["sdn"]);
     }
 
     #[test]

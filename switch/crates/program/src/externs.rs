@@ -125,7 +125,7 @@ pub struct Calculation {
     pub input: Vec<CalculationInput>,
     /// Whether another hash that spreads evenly may replace the algorithm. True if the program uses the value only to
     /// select a member of a group, and the algorithm [only spreads](HashAlgorithm::only_spreads).
-    pub unseen: bool,
+    pub replaceable: bool,
 }
 
 /// A checksum that is verified after parsing, updated before deparsing, or both.

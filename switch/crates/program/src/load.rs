@@ -7,11 +7,12 @@ mod cursor;
 mod expressions;
 mod externs;
 mod headers;
+mod loader;
 mod parsers;
 mod pipelines;
 mod priority;
 mod references;
-mod unseen;
+mod replaceable_hashes;
 mod zero_width;
 
 use std::collections::HashMap;
@@ -23,7 +24,7 @@ use crate::error::LoadError;
 use crate::ids::*;
 use crate::program::{CoreErrors, Program};
 use cursor::{Cursor, Result};
-use headers::Headers;
+use loader::Loader;
 
 const MAJOR_VERSION: u32 = 2;
 const MAX_MINOR_VERSION: u32 = 24;
@@ -33,17 +34,6 @@ const MAX_NESTING: usize = 800;
 
 /// Upper limit (exclusive) for the values of errors. p4c counts errors from 0.
 const MAX_ERROR: u32 = 1 << 16;
-
-/// Objects that were already read, so that later parts can refer to them by their names and ids in the JSON.
-struct Loader {
-    headers: Headers,
-    counters: HashMap<String, CounterId>,
-    meters: HashMap<String, MeterId>,
-    registers: HashMap<String, (RegisterId, u16)>,
-    calculations: HashMap<String, CalculationId>,
-    digests: HashMap<u32, DigestId>,
-    field_lists: HashMap<u32, FieldListId>,
-}
 
 impl Program {
     /// Loads a program from p4c's BMv2 JSON.
@@ -56,7 +46,7 @@ impl Program {
         zero_width::remove(&mut value);
         let mut program = load(&Cursor::root(&value))?;
         priority::note(&mut program);
-        unseen::note(&mut program);
+        replaceable_hashes::note(&mut program);
         Ok(program)
     }
 }

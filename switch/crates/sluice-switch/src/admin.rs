@@ -12,12 +12,12 @@ use tokio::task::JoinHandle;
 use crate::options::{Admin, Options};
 
 /// The running admin service, if there is one.
-pub(crate) struct Running(Option<(oneshot::Sender<()>, JoinHandle<()>)>);
+pub(crate) struct RunningAdmin(Option<(oneshot::Sender<()>, JoinHandle<()>)>);
 
 /// Returns the version, the device id and the P4Runtime address, which the device does not know.
 pub(crate) fn about(options: &Options, p4runtime_address: String) -> About {
     About {
-        version: crate::VERSION,
+        version: crate::version::VERSION,
         device_id: options.device_id,
         p4runtime_address,
     }
@@ -29,13 +29,13 @@ pub(crate) async fn start(
     options: &Options,
     device: Arc<Device>,
     about: About,
-) -> anyhow::Result<Running> {
+) -> anyhow::Result<RunningAdmin> {
     let ports = match options.use_files {
         Some(_) => PortPolicy::Refused,
         None => PortPolicy::Interfaces(interface_options(options)),
     };
     let server = match &options.admin {
-        Some(Admin::None) => return Ok(Running(None)),
+        Some(Admin::None) => return Ok(RunningAdmin(None)),
         Some(Admin::At(address)) => {
             let server = Server::bind(address, device, about, ports).await;
             server.with_context(|| format!("--admin {address}"))?
@@ -46,7 +46,7 @@ pub(crate) async fn start(
                 Ok(server) => server,
                 Err(error) => {
                     tracing::warn!(%address, %error, "cannot serve `sluice-switch ctl`");
-                    return Ok(Running(None));
+                    return Ok(RunningAdmin(None));
                 }
             }
         }
@@ -54,13 +54,13 @@ pub(crate) async fn start(
     tracing::info!(address = server.address()?, "serving `sluice-switch ctl`");
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(async move {
-        // `stopped` yields a message of `Running::stop`, or an error if the switch has failed. The service ends in both
-        // cases.
+        // `stopped` yields a message of `RunningAdmin::stop`, or an error if the switch has failed. The service ends in
+        // both cases.
         if let Err(error) = server.serve(async { drop(stopped.await) }).await {
             tracing::error!(%error, "`sluice-switch ctl` is no longer served");
         }
     });
-    Ok(Running(Some((stop, task))))
+    Ok(RunningAdmin(Some((stop, task))))
 }
 
 /// Returns the options for attaching interfaces, both at the start and when ports are added later.
@@ -71,7 +71,7 @@ pub(crate) fn interface_options(options: &Options) -> InterfaceOptions {
     }
 }
 
-impl Running {
+impl RunningAdmin {
     /// Ends the service without waiting for clients that are still reading a trace.
     pub(crate) fn stop(self) {
         if let Some((stop, task)) = self.0 {

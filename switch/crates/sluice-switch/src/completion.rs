@@ -10,12 +10,12 @@ use clap::{Arg, Command, CommandFactory, Parser};
 use clap_complete::Shell;
 
 use crate::ctl;
-use crate::options::Options as SwitchOptions;
+use crate::options::Options;
 
 /// Print the completion script of SHELL. For bash: source <(sluice-switch completion bash)
 #[derive(Debug, Parser)]
-#[command(name = "sluice-switch completion", version = crate::VERSION, max_term_width = 100)]
-struct Options {
+#[command(name = "sluice-switch completion", version = crate::version::VERSION, max_term_width = 100)]
+struct CompletionOptions {
     #[arg(value_enum)]
     shell: Shell,
 }
@@ -23,7 +23,7 @@ struct Options {
 /// Prints the script for the shell that `arguments` names. `arguments` are those after `completion`.
 pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let name = OsString::from("sluice-switch completion");
-    let options = match Options::try_parse_from(std::iter::once(name).chain(arguments)) {
+    let options = match CompletionOptions::try_parse_from(std::iter::once(name).chain(arguments)) {
         Ok(options) => options,
         Err(error) => error.exit(),
     };
@@ -40,12 +40,12 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 /// as sub-commands.
 fn script(shell: Shell) -> Vec<u8> {
     let mut whole = Command::new("sluice-switch")
-        .version(crate::VERSION)
+        .version(crate::version::VERSION)
         .disable_version_flag(true)
         .disable_help_subcommand(true)
-        .args(shown(&SwitchOptions::command()))
+        .args(shown(&Options::command()))
         .subcommand(ctl::command().name("ctl"))
-        .subcommand(Options::command().name("completion"));
+        .subcommand(CompletionOptions::command().name("completion"));
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut whole, "sluice-switch", &mut script);
     script

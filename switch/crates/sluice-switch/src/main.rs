@@ -17,19 +17,12 @@ mod run;
 mod service_manager;
 mod tls;
 mod trace_log;
+mod version;
 
 use std::process::ExitCode;
 
 use anyhow::Context;
 use options::Options;
-
-/// Version of the program, and the commit from which it was built (build.rs).
-const VERSION: &str = concat!(
-    env!("CARGO_PKG_VERSION"),
-    " (",
-    env!("SLUICE_BUILT_FROM"),
-    ")"
-);
 
 /// The newest version of p4c's BMv2 JSON that can be loaded.
 const JSON_VERSION: &str = "2.24";

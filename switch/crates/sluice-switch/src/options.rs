@@ -21,7 +21,7 @@ use crate::tls::TlsOptions;
 #[derive(Debug, Parser)]
 #[command(
     name = "sluice-switch",
-    version = crate::VERSION,
+    version = crate::version::VERSION,
     disable_version_flag = true,
     infer_long_args = true,
     max_term_width = 100

@@ -154,7 +154,7 @@ mod tests {
     use crate::action::ActionRef;
     use crate::binding::BindingRef;
     use crate::key::KeyRef;
-    use crate::slab::{Layout, NewRecord};
+    use crate::slab::{NewRecord, RecordLayout};
     use sluice_program::ActionId;
 
     const MILLION: u32 = 1_000_000;
@@ -162,7 +162,7 @@ mod tests {
 
     fn slab() -> Arc<Slab> {
         Arc::new(Slab::new(
-            Layout::of(Some(false), 0, true, false, [0, 0]),
+            RecordLayout::of(Some(false), 0, true, false, [0, 0]),
             MILLION as usize,
         ))
     }

@@ -18,7 +18,7 @@ use crate::key::{KeyShape, exact_fields};
 use crate::lookup::Direct;
 use crate::packing::Packing;
 use crate::profile::{GroupHandle, row_words};
-use crate::slab::Layout;
+use crate::slab::RecordLayout;
 
 /// Method by which compiled code looks up a packet's key in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub struct RowShape {
 impl RowShape {
     /// Returns the row shape of a table.
     pub fn of(program: &Program, table: &Table) -> Self {
-        let layout = Layout::new(program, table);
+        let layout = RecordLayout::new(program, table);
         Self {
             params: layout.params() * size_of::<u64>(),
             state: layout.state() * size_of::<u64>(),

@@ -26,6 +26,7 @@
 //! * the storage of entries: `row`, `slab`, `entry`;
 //! * the lookup structures: `lookup`, `profile`, `handle`, `table_lookup`;
 //! * the copies of the state, to which a `change` is applied: `table_replica`, `expiry`, `authoritative`;
+//! * the lookups of packets: `packet_lookup`;
 //! * the operations: `control`, `transaction`, `view`, `store`, `fibs`.
 //!
 //! Depends on `program`, `fib`, `exact` and `classifier`. Invariants: the packet's interface neither locks nor
@@ -52,6 +53,7 @@ mod left_right;
 mod lookup;
 mod meter;
 mod model;
+mod packet_lookup;
 mod packing;
 mod ports;
 mod profile;
@@ -87,6 +89,7 @@ pub use model::{
     ActionCall, BackupReplica, CloneSession, DefaultSpec, EntryAction, EntrySpec, GroupMember,
     GroupSpec, KeyField, Limits, MemberSpec, MulticastGroup, OneShotMember, Replica, Value,
 };
+pub use packet_lookup::{Lookup, Match, MatchTarget};
 pub use ports::PortStatus;
 pub use profile::GroupHandle;
 pub use row::{
@@ -94,7 +97,7 @@ pub use row::{
 };
 pub use sluice_fib::Trial;
 pub use store::{Reader, Store, constant_rows};
-pub use table_replica::{Lookup, Match, MatchTarget, TableReplica};
+pub use table_replica::TableReplica;
 pub use transaction::{AHEAD, Savepoint, Transaction};
 pub use value::canonical;
 pub use view::View;

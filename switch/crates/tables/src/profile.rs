@@ -9,7 +9,8 @@
 //! the member's row. When a member changes, only its row is written, regardless of the number of its groups.
 //!
 //! These arrays do not contain ids from [`SMALL_ID_LIMIT`] on, groups with very many members, groups that watch ports,
-//! and the parts of divided buckets. [`TableReplica::behind`](crate::TableReplica::behind) handles these cases.
+//! and the parts of divided buckets. [`TableReplica::lookup_at_row`](crate::TableReplica::lookup_at_row) handles these
+//! cases.
 
 use std::mem::offset_of;
 use std::sync::Arc;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Replicas of all lookup structures. There are two; packets read one of them while transactions change the other.
 
-mod lookup;
-
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,8 +19,6 @@ use crate::shared_table::SharedTable;
 use crate::table_lookup::TableLookup;
 use crate::value_set::ValueSetMembers;
 
-pub use lookup::{Lookup, Match, MatchTarget};
-
 /// A replica of the lookup structures of all tables. A replica does not change while a packet reads it.
 #[derive(Debug)]
 pub struct TableReplica {
@@ -31,7 +27,7 @@ pub struct TableReplica {
     pub(crate) multicast: HashMap<u32, Arc<MulticastGroup>>,
     pub(crate) clones: HashMap<u32, Arc<CloneSession>>,
     pub(crate) value_sets: Vec<Arc<ValueSetMembers>>,
-    ports: Arc<PortStatus>,
+    pub(crate) ports: Arc<PortStatus>,
     /// Handles of the tables, in table order.
     handles: Box<[TableHandle]>,
     /// Whether readers other than the current one may hold this replica.

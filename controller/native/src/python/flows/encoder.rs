@@ -19,7 +19,7 @@ use crate::p4runtime::flow_update::encode;
 const FIELDS: usize = 5;
 
 /// Values of the match fields that many flows share: list, fragment class, whether local, and bundle.
-type Shared = (u32, u8, bool, u16);
+type SharedFields = (u32, u8, bool, u16);
 
 /// Encoded parts of updates. There are at most `limit` of them.
 type Parts<K> = Mutex<HashMap<K, Arc<[u8]>>>;
@@ -31,7 +31,7 @@ pub(in crate::python) struct FlowEncoder {
     encode_head: Py<PyAny>,
     encode_action: Py<PyAny>,
     limit: usize,
-    heads: Parts<Shared>,
+    heads: Parts<SharedFields>,
     actions: Parts<FlowVerdict>,
 }
 

@@ -5,10 +5,10 @@ mod cache;
 mod encoder;
 mod queue;
 mod sequences;
-mod types;
+pub(super) mod types;
 
 pub(super) use cache::FlowCache;
 pub(super) use encoder::FlowEncoder;
 pub(super) use queue::{FlowBatch, FlowQueue};
 pub(super) use sequences::{FlowItems, FlowKeys, FlowSequenceIterator};
-pub(super) use types::{FlowTypes, key_parts};
+pub(super) use types::FlowTypes;

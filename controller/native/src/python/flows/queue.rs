@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyTuple};
 use super::cache::FlowCache;
 use super::encoder::FlowEncoder;
 use super::types::{FlowTypes, read_verdict};
-use crate::flows::cache::{Answer, Cache, Operation, Outcome};
+use crate::flows::cache::{Cache, Operation, Outcome, WriteAnswer};
 use crate::flows::queue::{ListWrite, WriteQueue};
 use crate::mailbox::lock;
 use crate::python::punts::FirstPacket;
@@ -148,10 +148,10 @@ impl FlowQueue {
         if !answers.is_empty() && answers.len() < batch.len() {
             return Err(PyValueError::new_err("fewer results than writes"));
         }
-        let mut counts = [[0; Answer::ALL.len()]; Operation::ALL.len()];
+        let mut counts = [[0; WriteAnswer::ALL.len()]; Operation::ALL.len()];
         let mut writes = Vec::new();
         for (at, one) in batch.iter().enumerate() {
-            let answer = answers.get(at).copied().unwrap_or(Answer::Done);
+            let answer = answers.get(at).copied().unwrap_or(WriteAnswer::Done);
             counts[one.write.operation as usize][answer as usize] += 1;
             if let Some(cache) = self.caches.get(&one.list) {
                 lock(cache).written(&one.write, answer, now, &mut writes);
@@ -162,7 +162,7 @@ impl FlowQueue {
         }
         let mut told = Vec::new();
         for (operation, counts) in Operation::ALL.into_iter().zip(counts) {
-            for (answer, number) in Answer::ALL.into_iter().zip(counts) {
+            for (answer, number) in WriteAnswer::ALL.into_iter().zip(counts) {
                 if number > 0 {
                     let operation = types.operation(py, operation).clone();
                     told.push((operation, types.result(py, answer).clone(), number));

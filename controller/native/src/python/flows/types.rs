@@ -5,7 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple, PyType};
 
-use crate::flows::cache::{Answer, Operation, Outcome, Write};
+use crate::flows::cache::{Operation, Outcome, Write, WriteAnswer};
 use crate::flows::key::{FlowKey, FlowVerdict};
 
 const FRAGMENT_CLASSES: usize = 3;
@@ -22,7 +22,7 @@ pub(in crate::python) struct FlowTypes {
     actions: Vec<Py<PyAny>>,
     operations: [Py<PyAny>; Operation::ALL.len()],
     offers: [Py<PyAny>; Outcome::COUNT],
-    results: [Py<PyAny>; Answer::ALL.len()],
+    results: [Py<PyAny>; WriteAnswer::ALL.len()],
 }
 
 #[pymethods]
@@ -44,7 +44,7 @@ impl FlowTypes {
         actions: Vec<Py<PyAny>>,
         operations: [Py<PyAny>; Operation::ALL.len()],
         offers: [Py<PyAny>; Outcome::COUNT],
-        results: [Py<PyAny>; Answer::ALL.len()],
+        results: [Py<PyAny>; WriteAnswer::ALL.len()],
     ) -> PyResult<Self> {
         Ok(Self {
             new: py.get_type::<PyTuple>().getattr("__new__")?.unbind(),
@@ -144,14 +144,14 @@ impl FlowTypes {
         self.offers[outcome as usize].bind(py)
     }
 
-    pub(super) fn result<'py>(&self, py: Python<'py>, answer: Answer) -> &Bound<'py, PyAny> {
+    pub(super) fn result<'py>(&self, py: Python<'py>, answer: WriteAnswer) -> &Bound<'py, PyAny> {
         self.results[answer as usize].bind(py)
     }
 
-    pub(super) fn read_answer(&self, result: &Bound<'_, PyAny>) -> PyResult<Answer> {
+    pub(super) fn read_answer(&self, result: &Bound<'_, PyAny>) -> PyResult<WriteAnswer> {
         let found = self.results.iter().position(|one| result.is(one));
         found
-            .map(|index| Answer::ALL[index])
+            .map(|index| WriteAnswer::ALL[index])
             .ok_or_else(|| PyValueError::new_err("no result of a write"))
     }
 

@@ -9,8 +9,8 @@ use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyDict, PyTuple};
 
-use super::shared::Shared;
-use super::slot_of;
+use super::prefix::slot_of;
+use super::shared::SharedTable;
 use crate::routes::slot::RouteSlot;
 use crate::routes::table::Column;
 
@@ -19,7 +19,7 @@ const AHEAD: usize = 256;
 
 #[pyclass(module = "sluice._native", frozen, mapping)]
 pub(in crate::python) struct RouteColumn {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedTable>,
     pub(super) column: Column,
 }
 
@@ -144,7 +144,7 @@ impl RouteColumn {
 /// Iterates over a column, which may change during the iteration. A prefix that is present during
 /// the whole iteration is returned once.
 struct Walker {
-    shared: Arc<Shared>,
+    shared: Arc<SharedTable>,
     column: Column,
     next: u32,
     ahead: VecDeque<(RouteSlot, u32)>,

@@ -8,17 +8,17 @@ use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyTuple};
 
-use super::shared::Shared;
-use super::slot_of;
-use crate::routes::table::Waiting;
+use super::prefix::slot_of;
+use super::shared::SharedTable;
+use crate::routes::table::WriteQueue;
 
 /// Number of prefixes that an iterator fetches at once.
 const AHEAD: usize = 256;
 
 #[pyclass(module = "sluice._native", frozen, mapping)]
 pub(in crate::python) struct RouteQueue {
-    pub(super) shared: Arc<Shared>,
-    pub(super) waiting: Waiting,
+    pub(super) shared: Arc<SharedTable>,
+    pub(super) waiting: WriteQueue,
 }
 
 #[pymethods]
@@ -75,8 +75,8 @@ impl RouteQueue {
 
 #[pyclass(module = "sluice._native")]
 pub(in crate::python) struct RouteQueueKeys {
-    shared: Arc<Shared>,
-    waiting: Waiting,
+    shared: Arc<SharedTable>,
+    waiting: WriteQueue,
     place: u32,
     ahead: Vec<crate::routes::slot::RouteSlot>,
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::Maker;
+use super::prefix::PrefixMaker;
 use crate::mailbox::lock;
 use crate::routes::read_back::Forms;
 use crate::routes::slot::RouteSlot;
@@ -15,7 +15,7 @@ use crate::routes::table::Table;
 use crate::routes::writes::Encoding;
 
 /// Holds a table, and the Python objects whose numbers the table contains.
-pub(super) struct Shared {
+pub(super) struct SharedTable {
     pub(super) table: Mutex<Table>,
     pub(super) objects: Mutex<Objects>,
     pub(super) target_numbers: Py<PyDict>,
@@ -24,7 +24,7 @@ pub(super) struct Shared {
     pub(super) ready: Mutex<HashSet<u32>>,
     /// Pinned records that were taken from a queue while they had a write in flight.
     pub(super) postponed: Mutex<[Vec<u32>; 2]>,
-    pub(super) maker: Maker,
+    pub(super) maker: PrefixMaker,
 }
 
 /// Python objects by number. Numbers start at 1, and 0 means no object.
@@ -35,7 +35,7 @@ pub(super) struct Objects {
     pub(super) free_entries: Vec<u32>,
 }
 
-impl Shared {
+impl SharedTable {
     pub(super) fn table(&self) -> MutexGuard<'_, Table> {
         lock(&self.table)
     }

@@ -7,14 +7,17 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use super::shared::Shared;
+use super::column::RouteColumn;
+use super::memo::RouteRun;
+use super::prefix::{Pairs, PrefixMaker, slot_of};
+use super::queue::RouteQueue;
+use super::shared::SharedTable;
 use super::writes::RouteBatch;
-use super::{Maker, Pairs, RouteColumn, RouteQueue, RouteRun, slot_of};
 use crate::mailbox::lock;
 use crate::routes::memo::Meaning;
-use crate::routes::read_back::{Forms, Head};
+use crate::routes::read_back::{EntryHead, Forms};
 use crate::routes::slot::RouteSlot;
-use crate::routes::table::{Column, Waiting};
+use crate::routes::table::{Column, WriteQueue};
 
 /// Prefixes that a walk found, and the prefix after which the walk continues.
 type Walked<'py> = (Vec<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>);
@@ -38,7 +41,7 @@ fn bits(addresses: Vec<Bound<'_, PyBytes>>) -> PyResult<Vec<u128>> {
 }
 
 #[pyclass(module = "sluice._native", frozen)]
-pub(in crate::python) struct RouteTable(pub(super) Arc<Shared>);
+pub(in crate::python) struct RouteTable(pub(super) Arc<SharedTable>);
 
 impl RouteTable {
     fn column(&self, column: Column) -> RouteColumn {
@@ -48,7 +51,7 @@ impl RouteTable {
         }
     }
 
-    fn queue(&self, waiting: Waiting) -> RouteQueue {
+    fn queue(&self, waiting: WriteQueue) -> RouteQueue {
         RouteQueue {
             shared: Arc::clone(&self.0),
             waiting,
@@ -60,7 +63,7 @@ impl RouteTable {
 impl RouteTable {
     #[new]
     fn new(slot: &Bound<'_, PyAny>, prefix: &Bound<'_, PyAny>) -> PyResult<Self> {
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(SharedTable {
             table: Mutex::default(),
             objects: Mutex::default(),
             target_numbers: PyDict::new(slot.py()).unbind(),
@@ -68,7 +71,7 @@ impl RouteTable {
             forms: Mutex::default(),
             ready: Mutex::default(),
             postponed: Mutex::default(),
-            maker: Maker::new(slot, prefix)?,
+            maker: PrefixMaker::new(slot, prefix)?,
         })))
     }
 
@@ -86,12 +89,12 @@ impl RouteTable {
 
     #[getter]
     fn upserts(&self) -> RouteQueue {
-        self.queue(Waiting::Upserts)
+        self.queue(WriteQueue::Upserts)
     }
 
     #[getter]
     fn deletes(&self) -> RouteQueue {
-        self.queue(Waiting::Deletes)
+        self.queue(WriteQueue::Deletes)
     }
 
     fn installed_uses(&self, target: &Bound<'_, PyAny>) -> PyResult<usize> {
@@ -228,7 +231,7 @@ impl RouteTable {
     ) -> PyResult<()> {
         let slot = wanted(key)?;
         let target = self.0.target_number(target)?;
-        let head = Head {
+        let head = EntryHead {
             encoded: head.into(),
             field,
             size,
@@ -333,7 +336,7 @@ impl RouteTable {
         RouteBatch::next(
             py,
             &self.0,
-            Waiting::Upserts,
+            WriteQueue::Upserts,
             limit,
             Some(missing),
             encoding,
@@ -346,7 +349,7 @@ impl RouteTable {
         limit: usize,
         encoding: &Bound<'_, PyAny>,
     ) -> PyResult<RouteBatch> {
-        RouteBatch::next(py, &self.0, Waiting::Deletes, limit, None, encoding)
+        RouteBatch::next(py, &self.0, WriteQueue::Deletes, limit, None, encoding)
     }
 
     fn forget_ready(&self) {
@@ -356,14 +359,14 @@ impl RouteTable {
     fn requeue_postponed(&self) {
         let [upserts, deletes] = std::mem::take(&mut *lock(&self.0.postponed));
         let mut table = self.0.table();
-        table.requeue(upserts, Waiting::Upserts);
-        table.requeue(deletes, Waiting::Deletes);
+        table.requeue(upserts, WriteQueue::Upserts);
+        table.requeue(deletes, WriteQueue::Deletes);
     }
 }
 
 #[pyclass(module = "sluice._native", frozen)]
 pub(in crate::python) struct RouteBlock {
-    shared: Arc<Shared>,
+    shared: Arc<SharedTable>,
     length: usize,
     changes: Mutex<Vec<(u32, u32)>>,
 }

@@ -8,18 +8,18 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyBytes};
 
-use super::Pairs;
-use super::shared::Shared;
+use super::prefix::Pairs;
+use super::shared::SharedTable;
 use crate::mailbox::lock;
 use crate::routes::slot::RouteSlot;
-use crate::routes::table::Waiting;
-use crate::routes::writes::{Batch, RouteUpdate, Taken};
+use crate::routes::table::WriteQueue;
+use crate::routes::writes::{RouteUpdate, Taken, UpdateBatch};
 
 #[pyclass(module = "sluice._native", frozen)]
 pub(in crate::python) struct RouteBatch {
-    shared: Arc<Shared>,
-    waiting: Waiting,
-    batch: Mutex<Batch>,
+    shared: Arc<SharedTable>,
+    waiting: WriteQueue,
+    batch: Mutex<UpdateBatch>,
     items: Vec<(RouteSlot, RouteUpdate)>,
     unready: Vec<(RouteSlot, u32)>,
     absent: Vec<RouteSlot>,
@@ -28,8 +28,8 @@ pub(in crate::python) struct RouteBatch {
 impl RouteBatch {
     pub(super) fn next(
         py: Python<'_>,
-        shared: &Arc<Shared>,
-        waiting: Waiting,
+        shared: &Arc<SharedTable>,
+        waiting: WriteQueue,
         limit: usize,
         missing: Option<&Bound<'_, PyAny>>,
         encoding: &Bound<'_, PyAny>,
@@ -59,7 +59,7 @@ impl RouteBatch {
         })
     }
 
-    fn land(&self, applied: bool, again: Option<Waiting>) {
+    fn land(&self, applied: bool, again: Option<WriteQueue>) {
         let mut batch = lock(&self.batch);
         self.shared.table().land(&mut batch, applied, again);
     }
@@ -73,7 +73,7 @@ impl RouteBatch {
 /// missing.
 fn prepare(
     py: Python<'_>,
-    shared: &Shared,
+    shared: &SharedTable,
     taken: &Taken,
     missing: Option<&Bound<'_, PyAny>>,
     encoding: &Bound<'_, PyAny>,

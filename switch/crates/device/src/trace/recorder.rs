@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use sluice_engine::{Extern, Fate, InstanceType, Stage, Step, Trace};
+use sluice_engine::{Extern, Fate, InstanceType, Stage, Trace, TraceStep};
 use sluice_program::{Program, Table, TableId};
 use sluice_tables::{ActionRef, Color, KeyField, Match, MatchTarget};
 
@@ -242,29 +242,29 @@ impl Recorder {
 }
 
 impl Trace for Recorder {
-    fn step(&mut self, step: Step<'_>) {
+    fn step(&mut self, step: TraceStep<'_>) {
         let line = match step {
-            Step::At(_) => return,
-            Step::Enter(stage, instance_type) => Self::enter(stage, instance_type),
-            Step::State(id) => TraceLine::new(StepKind::Parser, &self.program.state(id).name),
-            Step::Extract(id) => {
+            TraceStep::At(_) => return,
+            TraceStep::Enter(stage, instance_type) => Self::enter(stage, instance_type),
+            TraceStep::State(id) => TraceLine::new(StepKind::Parser, &self.program.state(id).name),
+            TraceStep::Extract(id) => {
                 let program = Arc::clone(&self.program);
                 return self.extracted(&program.header(id).name);
             }
-            Step::ParserError(error) => self.parser_error(error),
-            Step::ChecksumError => TraceLine::new(StepKind::Parser, "checksum_error"),
-            Step::Condition(id, value) => self.condition(id, value),
-            Step::Table {
+            TraceStep::ParserError(error) => self.parser_error(error),
+            TraceStep::ChecksumError => TraceLine::new(StepKind::Parser, "checksum_error"),
+            TraceStep::Condition(id, value) => self.condition(id, value),
+            TraceStep::Table {
                 table,
                 key,
                 entry,
                 action,
             } => self.table(table, key, entry, action),
-            Step::Extern(used) => self.extern_use(used),
-            Step::Log(text) => TraceLine::new(StepKind::Log, "log_msg").with("text", text),
-            Step::AssertionFailed => TraceLine::new(StepKind::Log, "assertion_failed"),
-            Step::OutOfRange => TraceLine::new(StepKind::Extern, "index_out_of_range"),
-            Step::Fate(fate) => self.fate(fate),
+            TraceStep::Extern(used) => self.extern_use(used),
+            TraceStep::Log(text) => TraceLine::new(StepKind::Log, "log_msg").with("text", text),
+            TraceStep::AssertionFailed => TraceLine::new(StepKind::Log, "assertion_failed"),
+            TraceStep::OutOfRange => TraceLine::new(StepKind::Extern, "index_out_of_range"),
+            TraceStep::Fate(fate) => self.fate(fate),
         };
         self.push(line);
     }

@@ -43,14 +43,14 @@ const WORDS: usize = 3;
 /// A cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-struct Line([u64; LINE]);
+struct CacheLine([u64; LINE]);
 
 /// Storage of chunks; see the module.
 #[derive(Clone, Debug)]
 pub(super) struct Chunks<I> {
     /// Memory of all chunks. Invariant: it contains every chunk that `store` returned and that was not released. The
     /// module's documentation describes a chunk's bytes.
-    lines: PageVec<Line>,
+    lines: PageVec<CacheLine>,
     /// Number of units that have ever been allocated, including free ones.
     used: usize,
     free: Vec<Vec<u32>>,
@@ -105,7 +105,7 @@ impl<I: LookupItem> Chunks<I> {
             // layout saves.
             self.lines.reserve(lines + lines / 16);
         }
-        self.lines.resize(lines, Line([0; LINE]));
+        self.lines.resize(lines, CacheLine([0; LINE]));
         u32::try_from(at)
             .expect("65,536 chunks and as many as a reference counts are below 2^32 units")
     }
@@ -174,7 +174,7 @@ impl<I: LookupItem> Chunks<I> {
     /// Returns the offset of a chunk's first item, in bytes. Asserts that `count` items are inside the lines.
     fn first_item(&self, at: u32, count: usize) -> usize {
         let first = at as usize * UNIT + ITEMS;
-        assert!(first + count * I::SIZE <= self.lines.len() * size_of::<Line>());
+        assert!(first + count * I::SIZE <= self.lines.len() * size_of::<CacheLine>());
         first
     }
 
@@ -253,7 +253,7 @@ impl<I: LookupItem> Chunks<I> {
     }
 
     /// Prefetches the first three lines of a chunk. A small chunk has no further lines.
-    pub(super) fn ask(&self, at: u32) {
+    pub(super) fn prefetch(&self, at: u32) {
         let first = self.base().wrapping_add(at as usize * UNIT);
         Lines::from(first, 3).fetch();
     }

@@ -115,19 +115,6 @@ fn second_level<I: LookupItem>(rank: &BitmapRank<I>, index: u32, address: u32) -
     item.value()
 }
 
-/// Returns whether the processor has the extensions that the faster functions need.
-pub(super) fn detect() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2")
-        && is_x86_feature_detected!("bmi1")
-        && is_x86_feature_detected!("bmi2")
-        && is_x86_feature_detected!("popcnt")
-    {
-        return true;
-    }
-    false
-}
-
 #[cfg(target_arch = "x86_64")]
 mod wide {
     use super::{BitmapRank, LookupItem, View};

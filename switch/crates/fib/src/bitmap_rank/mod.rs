@@ -17,15 +17,17 @@
     reason = "BitmapRank16 and BitmapRank32 are all there are"
 )]
 
+mod algorithm;
 mod chunks;
 mod kernel;
 mod runs;
 
 use std::collections::HashMap;
 
-use crate::algorithm::{Algorithm, BuildError, NeedsRebuild};
+use crate::address::Prefix;
+use crate::algorithm::BuildError;
 use crate::lookup_item::LookupItem;
-use crate::{Change, Lines, NONE, Prefix, Rib};
+use crate::rib::Rib;
 use chunks::Chunks;
 use runs::{POSITIONS as CELLS, Runs};
 
@@ -119,7 +121,7 @@ impl<I: LookupItem> BitmapRank<I> {
             chunks,
             shared: HashMap::from([(nothing, (at, BLOCKS as u32))]),
             scratch: Scratch::default(),
-            wide: kernel::detect(),
+            wide: detect(),
         }
     }
 
@@ -200,7 +202,7 @@ impl<I: LookupItem> BitmapRank<I> {
         }
         for block in 0..BLOCKS {
             if let Some(later) = self.direct.get(block + AHEAD) {
-                self.chunks.ask(*later);
+                self.chunks.prefetch(*later);
             }
             let at = &mut self.direct[block];
             *at = match moved.get(at) {
@@ -329,71 +331,28 @@ impl<I: LookupItem> BitmapRank<I> {
     }
 }
 
-/// Returns the index of an address's /24 in its /16.
-fn cell(address: u32) -> usize {
-    (address >> 8 & 0xff) as usize
+/// Returns whether the processor has the extensions that the faster lookups need.
+fn detect() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("popcnt")
+    {
+        return true;
+    }
+    false
 }
 
-impl<I: LookupItem> Algorithm<u32> for BitmapRank<I> {
-    fn build(rib: &Rib<u32>) -> Result<Self, BuildError> {
-        let mut rank = Self::without_routes();
-        rank.fill(Prefix::new(0, 0), rib)?;
-        rank.chunks.shrink();
-        rank.second.offsets.shrink_to_fit();
-        rank.scratch = Scratch::default();
-        Ok(rank)
-    }
-
-    fn lookup(&self, address: u32) -> u32 {
-        kernel::lookup(self, address)
-    }
-
-    fn index_lines(&self, address: u32) -> Lines {
-        kernel::index_lines(self, address)
-    }
-
-    fn lines(&self, address: u32) -> Lines {
-        kernel::lines(self, address)
-    }
-
-    fn lookup_batch(&self, addresses: &[u32], values: &mut [u32]) {
-        assert_eq!(addresses.len(), values.len(), "one value for each address");
-        kernel::lookup_batch(self, addresses, values);
-    }
-
-    fn refresh(&mut self, prefix: Prefix<u32>, rib: &Rib<u32>) -> Result<(), NeedsRebuild> {
-        let prefix = Prefix::new(prefix.address(), prefix.length().min(24));
-        self.fill(prefix, rib).map_err(|_| NeedsRebuild)?;
-        self.tidy();
-        Ok(())
-    }
-
-    fn follow(&mut self, change: Change<u32>, rib: &Rib<u32>) -> Result<(), NeedsRebuild> {
-        let prefix = change.prefix();
-        match change.answer() {
-            Some(value)
-                if (16..=24).contains(&prefix.length()) && (value <= I::LIMIT || value == NONE) =>
-            {
-                // An item is the value plus one. The item 0 stands for no route.
-                let item = I::new(value.wrapping_add(1));
-                self.assign(prefix, item).map_err(|_| NeedsRebuild)?;
-                self.tidy();
-                Ok(())
-            }
-            _ => self.refresh(prefix, rib),
-        }
-    }
-
-    fn memory_bytes(&self) -> usize {
-        let offsets =
-            self.direct.capacity() + self.second.offsets.capacity() + self.second.free.capacity();
-        size_of::<Self>() + offsets * 4 + self.chunks.memory_bytes() + self.shared.capacity() * 16
-    }
+/// Returns the index of an address' /24 in its /16.
+fn cell(address: u32) -> usize {
+    (address >> 8 & 0xff) as usize
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Algorithm, NONE};
 
     #[test]
     fn chunks_are_moved_together_where_there_are_many_holes() {

@@ -5,7 +5,7 @@
 use super::batch::{Kernel, LinePosition};
 use super::build::{Trees, key, last_key, segment_end};
 use super::line::{Line, leaf_fanout};
-use crate::Prefix;
+use crate::address::Prefix;
 use crate::lookup_item::LookupItem;
 
 /// Capacity for parts. A change adds at most two parts to those of a leaf.

@@ -3,7 +3,7 @@
 
 use super::line::{FANOUT, Line, leaf_fanout};
 use super::line_pool::{Full, LinePool};
-use crate::Address;
+use crate::address::Address;
 use crate::lookup_item::LookupItem;
 
 /// Number of segments of an address after the first 16 bits.

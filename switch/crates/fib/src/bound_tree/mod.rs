@@ -53,8 +53,13 @@ use batch::{Kernel, LinePosition, View};
 use build::{Content, SEGMENTS, Trees};
 use line_pool::Full;
 
+use crate::address::Prefix;
+use crate::algorithm::{Algorithm, BuildError, NeedsRebuild};
+use crate::answer::NONE;
+use crate::change::Change;
+use crate::lines::Lines;
 use crate::lookup_item::LookupItem;
-use crate::{Algorithm, BuildError, Change, Lines, NONE, NeedsRebuild, Prefix, Rib};
+use crate::rib::Rib;
 
 /// [`BoundTree`] for values up to 32,766. A leaf has up to eleven ranges.
 pub type BoundTree16 = BoundTree<u16>;

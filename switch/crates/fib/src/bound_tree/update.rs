@@ -8,7 +8,7 @@
 use super::build::{Trees, cells, key, last_key, most, push, roomy, segment_end};
 use super::line::{FANOUT, Line, leaf_fanout};
 use super::line_pool::Full;
-use crate::Prefix;
+use crate::address::Prefix;
 use crate::lookup_item::LookupItem;
 
 /// A range of keys, both ends included.

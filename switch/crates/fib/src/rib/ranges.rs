@@ -2,7 +2,7 @@
 //! Converts routes to ranges of addresses with one answer each. Lookup structures are built from these ranges.
 
 use super::Rib;
-use crate::{Address, Prefix};
+use crate::address::{Address, Prefix};
 
 impl<A: Address> Rib<A> {
     /// Divides `prefix` into ranges of addresses with one answer each. Calls `visit` with the first address and the
@@ -22,11 +22,11 @@ impl<A: Address> Rib<A> {
     /// Divides a prefix that has longer prefixes inside it, as [`for_each_range`](Self::for_each_range) does. `outer`
     /// is the value of the longest prefix that covers the whole prefix.
     fn cut(&self, prefix: Prefix<A>, outer: Option<u32>, visit: &mut impl FnMut(A, Option<u32>)) {
-        let mut ranges = Ranges {
+        let mut ranges = RangeVisitor {
             // Values of the routes that contain the current address, each with the route's last address.
             stack: vec![(prefix.last(), outer)],
             pending: (prefix.address(), outer),
-            said: None,
+            visited: None,
             visit,
         };
         self.for_each_under(prefix, &mut |route, value| {
@@ -38,16 +38,17 @@ impl<A: Address> Rib<A> {
 }
 
 /// State of [`Rib::for_each_range`].
-struct Ranges<'a, A, V> {
+struct RangeVisitor<'a, A, V> {
     stack: Vec<(A, Option<u32>)>,
     /// The range that began last. It is not reported yet, because a longer prefix that begins at the same address may
     /// override it.
     pending: (A, Option<u32>),
-    said: Option<Option<u32>>,
+    /// Value of the last range that was visited.
+    visited: Option<Option<u32>>,
     visit: &'a mut V,
 }
 
-impl<A: Address, V: FnMut(A, Option<u32>)> Ranges<'_, A, V> {
+impl<A: Address, V: FnMut(A, Option<u32>)> RangeVisitor<'_, A, V> {
     fn begin(&mut self, first: A, value: Option<u32>) {
         if first != self.pending.0 {
             self.flush();
@@ -57,9 +58,9 @@ impl<A: Address, V: FnMut(A, Option<u32>)> Ranges<'_, A, V> {
 
     fn flush(&mut self) {
         let (first, value) = self.pending;
-        if self.said != Some(value) {
+        if self.visited != Some(value) {
             (self.visit)(first, value);
-            self.said = Some(value);
+            self.visited = Some(value);
         }
     }
 

@@ -114,9 +114,9 @@ impl Server {
 }
 
 fn everything(info: &Info) -> Vec<Entity> {
-    use entity::Entity as Kind;
+    use entity::Entity as EntityKind;
     let entries = |is_default_action| {
-        Kind::TableEntry(TableEntry {
+        EntityKind::TableEntry(TableEntry {
             is_default_action,
             counter_data: Some(CounterData::default()),
             meter_config: Some(MeterConfig::default()),
@@ -126,26 +126,26 @@ fn everything(info: &Info) -> Vec<Entity> {
     let mut kinds = vec![
         entries(false),
         entries(true),
-        Kind::ActionProfileMember(ActionProfileMember::default()),
-        Kind::ActionProfileGroup(ActionProfileGroup::default()),
-        Kind::PacketReplicationEngineEntry(PacketReplicationEngineEntry::default()),
-        Kind::ValueSetEntry(ValueSetEntry::default()),
-        Kind::DigestEntry(DigestEntry::default()),
+        EntityKind::ActionProfileMember(ActionProfileMember::default()),
+        EntityKind::ActionProfileGroup(ActionProfileGroup::default()),
+        EntityKind::PacketReplicationEngineEntry(PacketReplicationEngineEntry::default()),
+        EntityKind::ValueSetEntry(ValueSetEntry::default()),
+        EntityKind::DigestEntry(DigestEntry::default()),
     ];
     kinds.extend(info.counters.iter().map(|array| {
-        Kind::CounterEntry(CounterEntry {
+        EntityKind::CounterEntry(CounterEntry {
             counter_id: array.id,
             ..CounterEntry::default()
         })
     }));
     kinds.extend(info.meters.iter().map(|array| {
-        Kind::MeterEntry(MeterEntry {
+        EntityKind::MeterEntry(MeterEntry {
             meter_id: array.id,
             ..MeterEntry::default()
         })
     }));
     kinds.extend(info.registers.iter().map(|array| {
-        Kind::RegisterEntry(RegisterEntry {
+        EntityKind::RegisterEntry(RegisterEntry {
             register_id: array.id,
             ..RegisterEntry::default()
         })

@@ -65,7 +65,7 @@ pub(crate) fn runs(program: &Program, calculation: &Calculation) -> Option<(Head
 
 /// A part of a calculation's input.
 #[derive(Clone, Debug)]
-pub(crate) enum Piece {
+pub(crate) enum InputPiece {
     FieldSlot(FieldSlot),
     /// The constant's words, least significant first, and its number of bits.
     Constant(Vec<u64>, u32),
@@ -77,7 +77,7 @@ pub(crate) struct Input {
     /// Headers that must be valid. If one of them is invalid, its fields are left out of the input, so `pieces` does
     /// not apply.
     pub(crate) headers: BTreeSet<HeaderId>,
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: Vec<InputPiece>,
     pub(crate) bits: u32,
 }
 
@@ -91,11 +91,11 @@ pub(crate) fn pieces(program: &Program, inputs: &[CalculationInput]) -> Option<I
                     headers.insert(*id);
                 }
                 bits += u32::from(slot.width);
-                pieces.push(Piece::FieldSlot(*slot));
+                pieces.push(InputPiece::FieldSlot(*slot));
             }
             CalculationInput::Constant(value, width) => {
                 bits += u32::from(*width);
-                pieces.push(Piece::Constant(words_of(value), (*width).into()));
+                pieces.push(InputPiece::Constant(words_of(value), (*width).into()));
             }
             _ => return None,
         }

@@ -14,7 +14,7 @@ use sluice_engine::hash::{self, Folding, Remainder, RemainderOfBlock};
 use sluice_program::expr::Data;
 use sluice_program::{Calculation, CalculationId, Checksum, HashAlgorithm, HeaderId};
 
-use crate::analysis::calculation_input::{Input, Piece, Run, pieces, runs};
+use crate::analysis::calculation_input::{Input, InputPiece, Run, pieces, runs};
 use crate::codegen::expr::Params;
 use crate::codegen::lower::Lower;
 use crate::runtime::calls;
@@ -44,7 +44,7 @@ impl Lower<'_> {
                 self.either(
                     all,
                     |lower| {
-                        let value = if calculation.unseen {
+                        let value = if calculation.replaceable {
                             lower.blend(&input)
                         } else {
                             lower.hashed(&calculation.algorithm, &input)
@@ -137,8 +137,10 @@ impl Lower<'_> {
         let mut end = lead;
         for piece in &input.pieces {
             let (width, value) = match piece {
-                Piece::FieldSlot(slot) => (u32::from(slot.width), self.load_slot(self.phv, *slot)),
-                Piece::Constant(words, width) => {
+                InputPiece::FieldSlot(slot) => {
+                    (u32::from(slot.width), self.load_slot(self.phv, *slot))
+                }
+                InputPiece::Constant(words, width) => {
                     let value = self.constants(words);
                     (*width, self.modulo(value, *width))
                 }

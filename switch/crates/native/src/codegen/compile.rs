@@ -66,7 +66,7 @@ pub struct Code {
     program: Arc<Program>,
     config: Config,
     pages: Pages,
-    entries: [Option<Entry>; 4],
+    entries: [Option<PartFunction>; 4],
     most_header_bytes: usize,
     /// Metadata fields that some code reads from the header vector.
     observed: Vec<FieldSlot>,
@@ -75,7 +75,7 @@ pub struct Code {
 }
 
 /// Machine code of one part of the program. Its argument is the address [`MIDDLE`] bytes after the start of a frame.
-type Entry = unsafe extern "C" fn(*mut u8) -> u64;
+type PartFunction = unsafe extern "C" fn(*mut u8) -> u64;
 
 impl Code {
     /// Compiles a program. The drop port and the step limits of `config` become part of the code.
@@ -140,7 +140,7 @@ impl Code {
         let entries = entries.map(|entry: Option<usize>| {
             // SAFETY: the function at this offset was generated with this signature and for this layout of frames.
             entry.map(|entry| unsafe {
-                std::mem::transmute::<*const u8, Entry>(pages.address(entry))
+                std::mem::transmute::<*const u8, PartFunction>(pages.address(entry))
             })
         });
         let headers = program.deparser.order.iter();

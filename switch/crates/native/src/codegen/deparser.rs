@@ -20,8 +20,8 @@ use crate::codegen::lower::{Lower, ValidHeaders, chunks};
 use crate::runtime::calls;
 use crate::runtime::frame::Frame;
 
-/// End of the output so far: a base address, and a constant offset from this address.
-type End = (Value, u32);
+/// End of the output so far: an address and a constant offset from it.
+type OutputEnd = (Value, u32);
 
 /// Maximum number of likely sets with which a packet's valid headers are compared. The sets are compared only if the
 /// validity of at least `MANY_UNCERTAIN` headers is uncertain.
@@ -156,8 +156,8 @@ impl Lower<'_> {
         self.compare(IntCC::NotEqual, valid, zero)
     }
 
-    /// Returns the address that an [`End`] stands for.
-    fn at(&mut self, (base, offset): End) -> Value {
+    /// Returns the address that an [`OutputEnd`] stands for.
+    fn at(&mut self, (base, offset): OutputEnd) -> Value {
         match offset {
             0 => base,
             _ => self.b.ins().iadd_imm_s(base, i64::from(offset)),
@@ -168,9 +168,9 @@ impl Lower<'_> {
     fn emit_if(
         &mut self,
         condition: Value,
-        end: End,
-        emit: impl FnOnce(&mut Self, End) -> End,
-    ) -> End {
+        end: OutputEnd,
+        emit: impl FnOnce(&mut Self, OutputEnd) -> OutputEnd,
+    ) -> OutputEnd {
         match self.constant(condition) {
             Some(0) => return end,
             Some(_) => return emit(self, end),
@@ -188,7 +188,7 @@ impl Lower<'_> {
     }
 
     /// Writes a header, and returns the new end of the output.
-    fn emit(&mut self, id: HeaderId, end: End) -> End {
+    fn emit(&mut self, id: HeaderId, end: OutputEnd) -> OutputEnd {
         let program = self.program;
         let header = program.header(id);
         if program.header_type(header.ty).varbit.is_some() {

@@ -14,7 +14,7 @@ use sluice_program::{HeaderId, ParamSlot, RegisterId, UnionId};
 
 use crate::codegen::lower::Lower;
 use crate::codegen::number::{Words, constant_words, signed_words, whole_words};
-use crate::runtime::calls::{self, NONE, Wide};
+use crate::runtime::calls::{self, NONE, WideOp};
 
 /// Size limit of an expression, in words. A larger expression is reported as not compiled, because its code is long and
 /// mostly calls runtime functions.
@@ -320,9 +320,9 @@ impl Lower<'_> {
         let value = self.whole(left, all, params);
         let by = self.whole(right, all, params);
         let what = if op == ArithOp::Div {
-            Wide::Div
+            WideOp::Div
         } else {
-            Wide::Mod
+            WideOp::Mod
         };
         let result = self.wide(what, &value, &by);
         self.resize(result, words)

@@ -15,7 +15,7 @@ use sluice_program::expr::{Bounds, Constant};
 
 pub(crate) use crate::analysis::known::Words;
 use crate::codegen::lower::Lower;
-use crate::runtime::calls::{self, Wide};
+use crate::runtime::calls::{self, WideOp};
 
 /// Returns the number of words that hold a whole value. A value that is never negative is unsigned. Any other value is
 /// in two's complement.
@@ -125,7 +125,7 @@ impl Lower<'_> {
     }
 
     /// Generates a call of [`calls::wide`].
-    pub(crate) fn wide(&mut self, what: Wide, left: &Words, right: &Words) -> Words {
+    pub(crate) fn wide(&mut self, what: WideOp, left: &Words, right: &Words) -> Words {
         let words = left.len();
         let place = self.stack(16 * words);
         for (index, word) in left.iter().chain(right).enumerate() {
@@ -141,7 +141,7 @@ impl Lower<'_> {
     pub(crate) fn mul(&mut self, left: &Words, right: &Words) -> Words {
         match (&left[..], &right[..]) {
             ([left], [right]) => vec![self.b.ins().imul(*left, *right)],
-            _ => self.wide(Wide::Mul, left, right),
+            _ => self.wide(WideOp::Mul, left, right),
         }
     }
 
@@ -196,7 +196,7 @@ impl Lower<'_> {
         let [word] = value[..] else {
             let mut right = vec![count];
             right = self.resize(right, value.len());
-            return self.wide(Wide::Shl, value, &right);
+            return self.wide(WideOp::Shl, value, &right);
         };
         let shifted = self.b.ins().ishl(word, count);
         let zero = self.int(0);
@@ -219,7 +219,7 @@ impl Lower<'_> {
             _ => {
                 let mut right = vec![count];
                 right = self.resize(right, value.len());
-                self.wide(Wide::Shr, value, &right)
+                self.wide(WideOp::Shr, value, &right)
             }
         }
     }

@@ -69,8 +69,8 @@ pub(crate) extern "C" fn extract(
 /// `out` has room for the header.
 pub(crate) unsafe extern "C" fn emit(frame: &mut Frame<'_>, id: u64, out: *mut u8) -> u64 {
     let program = frame.program();
-    let (packet, work) = frame.packet_and_work();
-    let scratch = &mut work.hash_input;
+    let (packet, worker) = frame.packet_and_worker();
+    let scratch = &mut worker.hash_input;
     scratch.clear();
     packet.phv.emit(program, header(id), scratch);
     // SAFETY: the caller promises the room. The two buffers do not overlap.
@@ -81,14 +81,14 @@ pub(crate) unsafe extern "C" fn emit(frame: &mut Frame<'_>, id: u64, out: *mut u
 /// Executes `setValid` on a header whose id is known only at run time.
 pub(crate) extern "C" fn add_header(frame: &mut Frame<'_>, id: u64) {
     let program = frame.program();
-    let (packet, _) = frame.packet_and_work();
+    let (packet, _) = frame.packet_and_worker();
     packet.add_header(program, header(id));
 }
 
 /// Executes `setInvalid` on a header whose id is known only at run time.
 pub(crate) extern "C" fn remove_header(frame: &mut Frame<'_>, id: u64) {
     let program = frame.program();
-    let (packet, _) = frame.packet_and_work();
+    let (packet, _) = frame.packet_and_worker();
     packet.remove_header(program, header(id));
 }
 
@@ -96,15 +96,15 @@ pub(crate) extern "C" fn remove_header(frame: &mut Frame<'_>, id: u64) {
 pub(crate) extern "C" fn assign_varbit(frame: &mut Frame<'_>, to: u64, from: u64) {
     let (to, from) = (header(to), header(from));
     let program = frame.program();
-    let (packet, work) = frame.packet_and_work();
-    packet.assign_varbit(program, to, from, &mut work.hash_input);
+    let (packet, worker) = frame.packet_and_worker();
+    packet.assign_varbit(program, to, from, &mut worker.hash_input);
 }
 
 /// Copies a union.
 pub(crate) extern "C" fn assign_union(frame: &mut Frame<'_>, to: u64, from: u64) {
     let (to, from) = (UnionId(to as u32), UnionId(from as u32));
     let program = frame.program();
-    let (packet, _) = frame.packet_and_work();
+    let (packet, _) = frame.packet_and_worker();
     packet.phv.assign_union(program, to, from);
 }
 
@@ -112,7 +112,7 @@ pub(crate) extern "C" fn assign_union(frame: &mut Frame<'_>, to: u64, from: u64)
 pub(crate) extern "C" fn assign_stack(frame: &mut Frame<'_>, to: u64, from: u64) {
     let (to, from) = (StackId(to as u32), StackId(from as u32));
     let program = frame.program();
-    let (packet, _) = frame.packet_and_work();
+    let (packet, _) = frame.packet_and_worker();
     packet.phv.assign_stack(program, to, from);
 }
 
@@ -120,28 +120,28 @@ pub(crate) extern "C" fn assign_stack(frame: &mut Frame<'_>, to: u64, from: u64)
 pub(crate) extern "C" fn assign_union_stack(frame: &mut Frame<'_>, to: u64, from: u64) {
     let (to, from) = (UnionStackId(to as u32), UnionStackId(from as u32));
     let program = frame.program();
-    let (packet, _) = frame.packet_and_work();
+    let (packet, _) = frame.packet_and_worker();
     packet.phv.assign_union_stack(program, to, from);
 }
 
 /// Executes `push_front` on a header stack.
 pub(crate) extern "C" fn push(frame: &mut Frame<'_>, stack: u64, count: u64) {
     let program = frame.program();
-    let (packet, _) = frame.packet_and_work();
+    let (packet, _) = frame.packet_and_worker();
     packet.phv.push(program, StackId(stack as u32), count);
 }
 
 /// Executes `pop_front` on a header stack.
 pub(crate) extern "C" fn pop(frame: &mut Frame<'_>, stack: u64, count: u64) {
     let program = frame.program();
-    let (packet, _) = frame.packet_and_work();
+    let (packet, _) = frame.packet_and_worker();
     packet.phv.pop(program, StackId(stack as u32), count);
 }
 
 /// Executes `push_front` on a stack of unions.
 pub(crate) extern "C" fn push_union(frame: &mut Frame<'_>, stack: u64, count: u64) {
     let program = frame.program();
-    let (packet, _) = frame.packet_and_work();
+    let (packet, _) = frame.packet_and_worker();
     packet
         .phv
         .push_union(program, UnionStackId(stack as u32), count);
@@ -150,7 +150,7 @@ pub(crate) extern "C" fn push_union(frame: &mut Frame<'_>, stack: u64, count: u6
 /// Executes `pop_front` on a stack of unions.
 pub(crate) extern "C" fn pop_union(frame: &mut Frame<'_>, stack: u64, count: u64) {
     let program = frame.program();
-    let (packet, _) = frame.packet_and_work();
+    let (packet, _) = frame.packet_and_worker();
     packet
         .phv
         .pop_union(program, UnionStackId(stack as u32), count);
@@ -264,13 +264,13 @@ pub(crate) unsafe extern "C" fn release_registers(frame: &mut Frame<'_>, action:
 /// Returns the value of a calculation.
 pub(crate) extern "C" fn calculate(frame: &mut Frame<'_>, id: u64) -> u64 {
     let (program, input) = (frame.program(), frame.input());
-    let (packet, work) = frame.packet_and_work();
+    let (packet, worker) = frame.packet_and_worker();
     calculation::calculate(
         program,
         (packet, input),
         program.calculation(CalculationId(id as u32)),
-        &mut work.hash_input,
-        &mut work.random,
+        &mut worker.hash_input,
+        &mut worker.random,
     )
 }
 
@@ -291,7 +291,7 @@ pub(crate) unsafe extern "C" fn hash(
 
 /// Draws a random number between two bounds. `low` must not be above `high`.
 pub(crate) extern "C" fn random(frame: &mut Frame<'_>, low: u64, high: u64) -> u64 {
-    frame.work().random.between(low, high)
+    frame.worker().random.between(low, high)
 }
 
 /// Requests a digest.
@@ -364,13 +364,13 @@ pub(crate) unsafe extern "C" fn log(
 
 /// Counts and logs an `assert` that did not hold.
 pub(crate) extern "C" fn assertion_failed(frame: &mut Frame<'_>) {
-    frame.work().counters.assertions_failed += 1;
+    frame.worker().counters.assertions_failed += 1;
     frame.sink().log("an assertion failed");
 }
 
 /// Operation of [`wide`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wide {
+pub(crate) enum WideOp {
     /// Product.
     Mul = 0,
     /// Quotient, truncated toward 0; 0 if the divisor is 0.
@@ -396,11 +396,11 @@ pub(crate) unsafe extern "C" fn wide(what: u64, operands: *mut u64, words: u64) 
     let count = right[0].min(words as u64 * 64) as usize;
     let (a, b) = (signed(result), signed(right));
     let value = match what {
-        _ if what == Wide::Mul as u64 => a * b,
-        _ if what == Wide::Shl as u64 => a << count,
-        _ if what == Wide::Shr as u64 => a >> count,
+        _ if what == WideOp::Mul as u64 => a * b,
+        _ if what == WideOp::Shl as u64 => a << count,
+        _ if what == WideOp::Shr as u64 => a >> count,
         _ if Zero::is_zero(&b) => BigInt::zero(),
-        _ if what == Wide::Div as u64 => a.div_rem(&b).0,
+        _ if what == WideOp::Div as u64 => a.div_rem(&b).0,
         _ => a.div_rem(&b).1,
     };
     let modulus = BigInt::from(1) << (words * 64);

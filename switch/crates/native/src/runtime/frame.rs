@@ -11,7 +11,7 @@ use crate::scheduling::scheduler::Yielder;
 
 /// Buffers and state of a worker that are kept between packets, to avoid allocation per packet.
 #[derive(Debug, Default)]
-pub(crate) struct Work {
+pub(crate) struct WorkerState {
     pub(crate) hash_input: Vec<u8>,
     pub(crate) random: Random,
     pub(crate) counters: Counters,
@@ -66,7 +66,7 @@ pub(crate) struct Frame<'a> {
     /// Lookups yield while memory is fetched in tables with at least this number of entries.
     pub(crate) far: u64,
     packet: *mut Packet,
-    work: *mut Work,
+    worker: *mut WorkerState,
     sink: *mut (dyn Sink + 'a),
     program: &'a Program,
     config: &'a Config,
@@ -84,17 +84,17 @@ impl<'a> Frame<'a> {
     pub(crate) fn new(
         program: &'a Program,
         config: &'a Config,
-        work: &'a mut Work,
+        worker: &'a mut WorkerState,
         context: Context<'a>,
         packet: &'a mut Packet,
         sink: &'a mut (dyn Sink + 'a),
     ) -> Self {
         let data: *const [u8] = packet.data(context.input);
         let packet: *mut Packet = packet;
-        let work: *mut Work = work;
-        // SAFETY: both pointers come from exclusive references that live as long as the frame. This code only takes
-        // addresses of parts. Machine code and runtime functions never use the parts at the same time: machine code
-        // waits while a runtime function runs.
+        let worker: *mut WorkerState = worker;
+        // SAFETY: both pointers come from exclusive references that live as long as the frame. Only addresses of parts
+        // are taken here. Machine code and runtime functions never use the parts at the same time: machine code waits
+        // while a runtime function runs.
         unsafe {
             let phv = (*packet).phv.parts();
             Self {
@@ -108,7 +108,7 @@ impl<'a> Frame<'a> {
                 requested: (&raw const (*packet).requested).cast(),
                 length: &raw mut (*packet).length,
                 out: std::ptr::null_mut(),
-                counters: &raw mut (*work).counters,
+                counters: &raw mut (*worker).counters,
                 tables: context.tables.handles(),
                 cells: context.externs.all_counters().as_ptr(),
                 now_us: context.now_us,
@@ -116,9 +116,9 @@ impl<'a> Frame<'a> {
                 ingress_port: (*packet).ingress_port.into(),
                 fresh: (*packet).fresh.into(),
                 alone: (!context.tables.is_shared()).into(),
-                far: (*work).yielder.as_ref().map_or(u64::MAX, Yielder::far),
+                far: (*worker).yielder.as_ref().map_or(u64::MAX, Yielder::far),
                 packet,
-                work,
+                worker,
                 sink,
                 program,
                 config,
@@ -167,7 +167,7 @@ impl<'a> Frame<'a> {
     #[inline]
     pub(crate) fn yielder(&self) -> Option<Yielder> {
         // SAFETY: the frame was created from an exclusive reference to this value, which lives as long as the frame.
-        unsafe { (*self.work).yielder }
+        unsafe { (*self.worker).yielder }
     }
 
     /// Yields until all earlier packets have finished their processing, including their updates of registers and
@@ -183,7 +183,7 @@ impl<'a> Frame<'a> {
     #[inline]
     pub(crate) fn profile(&mut self) -> Option<&mut Profile> {
         // SAFETY: the frame was created from an exclusive reference to this value, which lives as long as the frame.
-        unsafe { (*self.work).profile.as_deref_mut() }
+        unsafe { (*self.worker).profile.as_deref_mut() }
     }
 
     /// Returns the packet.
@@ -195,19 +195,19 @@ impl<'a> Frame<'a> {
 
     /// Returns the worker's buffers and state.
     #[inline]
-    pub(crate) fn work(&mut self) -> &mut Work {
+    pub(crate) fn worker(&mut self) -> &mut WorkerState {
         // SAFETY: the frame was created from an exclusive reference to this value, which lives as long as the frame.
-        unsafe { &mut *self.work }
+        unsafe { &mut *self.worker }
     }
 
     /// Returns the packet and the worker's buffers.
     #[inline]
-    pub(crate) fn packet_and_work(&mut self) -> (&mut Packet, &mut Work) {
+    pub(crate) fn packet_and_worker(&mut self) -> (&mut Packet, &mut WorkerState) {
         // SAFETY: the frame was created from exclusive references to packet and buffers, which live as long as the
         // frame. The borrow of the frame prevents further references.
         unsafe {
             (*self.packet).phv.touch();
-            (&mut *self.packet, &mut *self.work)
+            (&mut *self.packet, &mut *self.worker)
         }
     }
 

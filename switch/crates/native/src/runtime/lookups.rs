@@ -13,13 +13,13 @@ use sluice_tables::{Lookup, Row};
 use crate::runtime::calls::NONE;
 use crate::runtime::frame::Frame;
 
-/// Flag in [`Found::action`]: the lookup hit an entry.
+/// Flag in [`FoundAction::action`]: the lookup hit an entry.
 pub(crate) const HIT: u64 = 1 << 32;
 
 /// An action and its parameters, returned in two registers.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundAction {
     /// Parameter words of the action.
     params: *const u64,
     /// The action, or [`NONE`], combined with the flag [`HIT`].
@@ -226,18 +226,18 @@ pub(crate) unsafe extern "C" fn behind<'a>(
     frame: &mut Frame<'a>,
     table: u64,
     row: Row<'a>,
-) -> Found {
+) -> FoundAction {
     let id = TableId(table as u32);
     let program = frame.program();
     let tables = frame.tables();
     let came_in = frame.input();
     let table = program.table(id);
-    let (packet, work) = frame.packet_and_work();
+    let (packet, worker) = frame.packet_and_worker();
     let selector = || {
         let profile = table.profile.map(|profile| program.profile(profile));
         let selector = profile.and_then(|profile| profile.selector.as_ref());
         selector.map_or(0, |selector| {
-            let (scratch, random) = (&mut work.hash_input, &mut work.random);
+            let (scratch, random) = (&mut worker.hash_input, &mut worker.random);
             let packet = (&*packet, came_in);
             select(program, packet, selector, scratch, random)
         })
@@ -255,7 +255,7 @@ pub(crate) unsafe extern "C" fn behind_by_hash<'a>(
     table: u64,
     row: Row<'a>,
     hash: u64,
-) -> Found {
+) -> FoundAction {
     let id = TableId(table as u32);
     let found = frame.tables().lookup_at_row(id, row, || hash);
     leave_and_tell(frame, id, found)
@@ -265,24 +265,24 @@ pub(crate) unsafe extern "C" fn behind_by_hash<'a>(
 pub(crate) extern "C" fn select_hash(frame: &mut Frame<'_>, profile: u64) -> u64 {
     let program = frame.program();
     let came_in = frame.input();
-    let (packet, work) = frame.packet_and_work();
+    let (packet, worker) = frame.packet_and_worker();
     let packet = (&*packet, came_in);
     let selector = &program.profile(ProfileId(profile as u32)).selector;
     selector.as_ref().map_or(0, |selector| {
-        let (scratch, random) = (&mut work.hash_input, &mut work.random);
+        let (scratch, random) = (&mut worker.hash_input, &mut worker.random);
         select(program, packet, selector, scratch, random)
     })
 }
 
 /// Counts and meters the packet at the entry that the lookup found. Returns the entry's action.
-fn leave_and_tell(frame: &mut Frame<'_>, id: TableId, found: Lookup<'_>) -> Found {
+fn leave_and_tell(frame: &mut Frame<'_>, id: TableId, found: Lookup<'_>) -> FoundAction {
     let table = frame.program().table(id);
     if found.meter.is_some() {
         frame.turn();
     }
     if let Some(state) = found.state {
         let (program, now_us, dry_run) = (frame.program(), frame.now_us(), frame.config().dry_run);
-        let (packet, _) = frame.packet_and_work();
+        let (packet, _) = frame.packet_and_worker();
         hit::record(
             program,
             table,
@@ -296,7 +296,7 @@ fn leave_and_tell(frame: &mut Frame<'_>, id: TableId, found: Lookup<'_>) -> Foun
         Some(entry) => (u64::from(entry.action.0), entry.params.as_ptr()),
         None => (NONE, std::ptr::null()),
     };
-    Found {
+    FoundAction {
         params,
         action: action | u64::from(found.hit) << 32,
     }

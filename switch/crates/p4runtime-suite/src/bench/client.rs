@@ -8,6 +8,8 @@ mod pipeline;
 mod reads;
 mod writes;
 
+use std::time::Duration;
+
 use sluice_p4runtime::proto::v1::p4_runtime_client::P4RuntimeClient;
 use sluice_p4runtime::proto::v1::stream_message_request::Update as Request;
 use sluice_p4runtime::proto::v1::stream_message_response::Update as Response;
@@ -19,16 +21,22 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
-use super::{DEADLINE, QUIET, Target, failed};
-use crate::outcome::{Failure, Outcome, same};
+use super::target::Target;
+use crate::outcome::{Failure, Outcome, failed, same};
 
 pub use expected::{Expected, Optional};
 
+/// Time limit for an expected event, on a busy machine.
+pub const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Time to wait for an event that must not come.
+pub const QUIET: Duration = Duration::from_millis(150);
+
 /// An arbitration message that a client received.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told(pub MasterArbitrationUpdate);
+pub struct Arbitration(pub MasterArbitrationUpdate);
 
-impl Told {
+impl Arbitration {
     /// Returns OK for the primary, ALREADY_EXISTS for a backup, NOT_FOUND without a primary.
     pub fn code(&self) -> Code {
         self.0
@@ -217,9 +225,9 @@ impl Client {
     ///
     /// # Errors
     /// Another message comes, or no message comes in time.
-    pub async fn told(&mut self) -> Outcome<Told> {
+    pub async fn told(&mut self) -> Outcome<Arbitration> {
         match self.next().await? {
-            Response::Arbitration(update) => Ok(Told(update)),
+            Response::Arbitration(update) => Ok(Arbitration(update)),
             other => Err(Failure::Failed(format!(
                 "expected arbitration, found {other:?}"
             ))),
@@ -230,7 +238,7 @@ impl Client {
     ///
     /// # Errors
     /// The code differs, or no answer comes in time.
-    pub async fn is_told(&mut self, n: impl Into<Option<u64>>, code: Code) -> Outcome<Told> {
+    pub async fn is_told(&mut self, n: impl Into<Option<u64>>, code: Code) -> Outcome<Arbitration> {
         self.send_arbitration(n).await?;
         self.hears(code).await
     }
@@ -239,7 +247,7 @@ impl Client {
     ///
     /// # Errors
     /// The server responds otherwise.
-    pub async fn hears(&mut self, code: Code) -> Outcome<Told> {
+    pub async fn hears(&mut self, code: Code) -> Outcome<Arbitration> {
         let told = self.told().await?;
         same(told.code(), code, "the arbitration's status")?;
         Ok(told)

@@ -101,7 +101,7 @@ impl Frame {
 
 /// A packet that came back as a packet-in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct ReturnedPacket {
     /// Port on which the packet arrived.
     pub ingress_port: u128,
     /// Value set by the table's action; 0 for a miss.
@@ -116,7 +116,7 @@ pub struct Seen {
     pub payload: Vec<u8>,
 }
 
-impl Seen {
+impl ReturnedPacket {
     /// Reads a packet-in; fails if a metadata field is missing.
     pub(super) fn read(packet: &PacketIn) -> Outcome<Self> {
         let field = |id: u32| -> Outcome<u128> {

@@ -37,6 +37,7 @@ mod meter;
 mod multicast;
 mod one_shot;
 mod packet_io;
+mod prelude;
 mod read;
 mod register;
 mod role;
@@ -85,29 +86,4 @@ pub fn all() -> Vec<Case> {
         stream_error::cases(),
     ]
     .concat()
-}
-
-/// Imports for the cases.
-mod prelude {
-    pub(super) use sluice_p4runtime::proto::v1::set_forwarding_pipeline_config_request::Action as Set;
-    pub(super) use sluice_p4runtime::proto::v1::stream_message_request::Update as Request;
-    pub(super) use sluice_p4runtime::proto::v1::stream_message_response::Update as Response;
-    pub(super) use sluice_p4runtime::proto::v1::write_request::Atomicity;
-    pub(super) use sluice_p4runtime::proto::v1::*;
-    pub(super) use tonic::Code;
-
-    pub(super) use crate::bench::{Frame, Optional, Walk};
-    pub(super) use crate::entity::*;
-    pub(super) use crate::outcome::{Failure, holds, same};
-    pub(super) use crate::program::{self, UNKNOWN_ID, id};
-
-    pub(super) const OK: Code = Code::Ok;
-    pub(super) const INVALID: Code = Code::InvalidArgument;
-    pub(super) const NOT_FOUND: Code = Code::NotFound;
-    pub(super) const EXISTS: Code = Code::AlreadyExists;
-    pub(super) const DENIED: Code = Code::PermissionDenied;
-    pub(super) const RANGE: Code = Code::OutOfRange;
-    pub(super) const FULL: Code = Code::ResourceExhausted;
-    pub(super) const PRECONDITION: Code = Code::FailedPrecondition;
-    pub(super) const UNIMPLEMENTED: Code = Code::Unimplemented;
 }

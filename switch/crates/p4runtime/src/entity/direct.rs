@@ -5,15 +5,12 @@
 //! must leave them unchanged. So writes are collected, and performed after the commit. Writes to an entry that the same
 //! batch inserts are performed at once, because no packet sees this entry before the commit.
 
-use std::sync::Arc;
-
-use sluice_tables::{
-    DefaultEntry, Entry, EntryState, Meter, MeterConfig as TableMeterConfig, Transaction,
-};
+use sluice_tables::{EntryState, Meter, MeterConfig as TableMeterConfig, Transaction};
 
 use super::cell::{self, check_colors, decode_config, encode_colors, encode_config, reset_colors};
 use super::key;
 use super::requested::RequestedFields;
+use super::stored_entry::StoredEntry;
 use super::{Context, Operation};
 use crate::error::{UpdateError, UpdateResult};
 use crate::proto::v1::{
@@ -25,47 +22,10 @@ use crate::schema::TableSchema;
 #[derive(Default)]
 pub(crate) struct DirectWrites(Vec<Write>);
 
-/// The owner of direct resources.
-#[derive(Clone)]
-pub(crate) enum Owner {
-    /// An entry.
-    Entry(Entry),
-    /// A default entry.
-    Default(Arc<DefaultEntry>),
-}
-
-impl From<Entry> for Owner {
-    fn from(entry: Entry) -> Self {
-        Self::Entry(entry)
-    }
-}
-
-impl From<Arc<DefaultEntry>> for Owner {
-    fn from(entry: Arc<DefaultEntry>) -> Self {
-        Self::Default(entry)
-    }
-}
-
-impl Owner {
-    fn state(&self) -> Option<&EntryState> {
-        match self {
-            Self::Entry(entry) => entry.state(),
-            Self::Default(entry) => Some(entry.state()),
-        }
-    }
-
-    fn meter(&self) -> Option<&Meter> {
-        match self {
-            Self::Entry(entry) => entry.meter(),
-            Self::Default(entry) => entry.meter(),
-        }
-    }
-}
-
 enum Write {
-    Counter(Owner, u64, u64),
-    Meter(Owner, Option<TableMeterConfig>),
-    Colors(Owner),
+    Counter(StoredEntry, u64, u64),
+    Meter(StoredEntry, Option<TableMeterConfig>),
+    Colors(StoredEntry),
 }
 
 impl Write {
@@ -115,7 +75,7 @@ impl DirectWrites {
         operation: Operation,
         table: &TableSchema,
         given: &TableEntry,
-        owner: Owner,
+        owner: StoredEntry,
     ) -> UpdateResult {
         let mut writes = Vec::with_capacity(3);
         if check_colors(given.meter_counter_data.as_ref())? {
@@ -208,7 +168,7 @@ fn find<'a>(
     context: &Context<'a>,
     transaction: &Transaction<'_>,
     entry: Option<&TableEntry>,
-) -> UpdateResult<(&'a TableSchema, Owner)> {
+) -> UpdateResult<(&'a TableSchema, StoredEntry)> {
     let Some(entry) = entry else {
         return Err(UpdateError::invalid("the field `table_entry` is not set"));
     };

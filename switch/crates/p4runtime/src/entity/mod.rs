@@ -13,6 +13,7 @@ pub(crate) mod key;
 pub(crate) mod profile;
 pub(crate) mod replication;
 pub(crate) mod requested;
+pub(crate) mod stored_entry;
 pub(crate) mod table;
 pub(crate) mod value_set;
 

@@ -27,7 +27,7 @@ use crate::proto::v1::{
 };
 use crate::read::Reading;
 use crate::stream::digest_task::Acknowledgement;
-use crate::stream::hub::{Connection, Hub, Outbound, Response as StreamResponse};
+use crate::stream::hub::{ConnectionNumber, Hub, Outbound, Response as StreamResponse};
 use crate::stream::packets;
 
 /// The version of the specification that this server implements.
@@ -74,7 +74,7 @@ impl Service {
     }
 
     /// Returns the connection of a request. Returns `None` if writes are accepted on any connection.
-    fn connection<T>(&self, request: &Request<T>) -> Connection {
+    fn connection<T>(&self, request: &Request<T>) -> ConnectionNumber {
         let id = request.extensions().get::<ConnectionId>();
         id.filter(|_| !self.any_connection).map(|id| id.0)
     }

@@ -11,7 +11,7 @@ use tonic::Status;
 
 use crate::entity::{Operation, table};
 use crate::pipeline::Pipeline;
-use crate::proto::v1::entity::Entity as Kind;
+use crate::proto::v1::entity::Entity as EntityKind;
 use crate::proto::v1::write_request::Atomicity;
 use crate::proto::v1::{
     ActionProfileGroup, ActionProfileMember, CounterData, CounterEntry, Entity, MeterConfig,
@@ -27,15 +27,15 @@ use crate::{read, write};
 fn everything() -> [Entity; 9] {
     // Order: referenced entities come before the entities that refer to them.
     let everything = [
-        Kind::ActionProfileMember(ActionProfileMember::default()),
-        Kind::ActionProfileGroup(ActionProfileGroup::default()),
-        Kind::PacketReplicationEngineEntry(PacketReplicationEngineEntry::default()),
-        Kind::ValueSetEntry(ValueSetEntry::default()),
-        Kind::TableEntry(with_resources(false)),
-        Kind::TableEntry(with_resources(true)),
-        Kind::MeterEntry(MeterEntry::default()),
-        Kind::CounterEntry(CounterEntry::default()),
-        Kind::RegisterEntry(RegisterEntry::default()),
+        EntityKind::ActionProfileMember(ActionProfileMember::default()),
+        EntityKind::ActionProfileGroup(ActionProfileGroup::default()),
+        EntityKind::PacketReplicationEngineEntry(PacketReplicationEngineEntry::default()),
+        EntityKind::ValueSetEntry(ValueSetEntry::default()),
+        EntityKind::TableEntry(with_resources(false)),
+        EntityKind::TableEntry(with_resources(true)),
+        EntityKind::MeterEntry(MeterEntry::default()),
+        EntityKind::CounterEntry(CounterEntry::default()),
+        EntityKind::RegisterEntry(RegisterEntry::default()),
     ];
     everything.map(|kind| Entity { entity: Some(kind) })
 }
@@ -103,19 +103,19 @@ fn with_resources(is_default_action: bool) -> TableEntry {
 /// Returns the update that restores an entity. Returns `None` for an entity that belongs to the program itself.
 fn update(old: &Schema, entity: Entity) -> Option<Update> {
     let r#type = match entity.entity.as_ref()? {
-        Kind::TableEntry(entry) if entry.is_const => return None,
-        Kind::TableEntry(entry) if entry.is_default_action => {
+        EntityKind::TableEntry(entry) if entry.is_const => return None,
+        EntityKind::TableEntry(entry) if entry.is_default_action => {
             let table = old.tables.get(&entry.table_id)?;
             if !table::may_set_default(table) {
                 return None;
             }
             update::Type::Modify
         }
-        Kind::MeterEntry(MeterEntry { config: None, .. }) => return None,
-        Kind::MeterEntry(_)
-        | Kind::CounterEntry(_)
-        | Kind::RegisterEntry(_)
-        | Kind::ValueSetEntry(_) => update::Type::Modify,
+        EntityKind::MeterEntry(MeterEntry { config: None, .. }) => return None,
+        EntityKind::MeterEntry(_)
+        | EntityKind::CounterEntry(_)
+        | EntityKind::RegisterEntry(_)
+        | EntityKind::ValueSetEntry(_) => update::Type::Modify,
         _ => update::Type::Insert,
     };
     Some(Update {

@@ -5,66 +5,23 @@
 //! collects references. The messages are built afterwards, a chunk at a time, so that a slow client delays no other
 //! request.
 
+mod entity_ref;
 mod select;
 
 use std::sync::Arc;
 
-use sluice_tables::{DefaultEntry, Entry, EntryState, Meter};
-
 use crate::entity::requested::RequestedFields;
+use crate::entity::stored_entry::StoredEntry;
 use crate::entity::{array, cell, direct, table};
 use crate::error::{UpdateError, UpdateResult};
 use crate::pipeline::Pipeline;
-use crate::proto::v1::entity::Entity as Kind;
+use crate::proto::v1::entity::Entity as EntityKind;
 use crate::proto::v1::{
     CounterEntry, DirectCounterEntry, DirectMeterEntry, Entity, MeterEntry, RegisterEntry,
     TableEntry,
 };
 use crate::role::Rights;
-
-/// A reference to an entity that was read. The reference is cheap to hold until the entity's message is built.
-enum EntityRef {
-    Table(u32, Entry, RequestedFields),
-    Default(u32, Arc<DefaultEntry>, RequestedFields),
-    DirectCounter(u32, Found),
-    /// P4Info id of the table, the entry, and whether the client also requests the per-colour counters.
-    DirectMeter(u32, Found, bool),
-    Counter(u32, usize),
-    /// P4Info id of the meter, the cell's index, and whether the client also requests the per-colour counters.
-    Meter(u32, usize, bool),
-    Register(u32, usize),
-    Ready(Box<Kind>),
-}
-
-/// An entry that was found, or a default entry.
-#[derive(Clone)]
-enum Found {
-    Entry(Entry),
-    Default(Arc<DefaultEntry>),
-}
-
-impl Found {
-    fn state(&self) -> Option<&EntryState> {
-        match self {
-            Self::Entry(entry) => entry.state(),
-            Self::Default(entry) => Some(entry.state()),
-        }
-    }
-
-    fn meter(&self) -> Option<&Meter> {
-        match self {
-            Self::Entry(entry) => entry.meter(),
-            Self::Default(entry) => entry.meter(),
-        }
-    }
-
-    fn item(self, table: u32, requested: RequestedFields) -> EntityRef {
-        match self {
-            Self::Entry(entry) => EntityRef::Table(table, entry, requested),
-            Self::Default(entry) => EntityRef::Default(table, entry, requested),
-        }
-    }
-}
+use entity_ref::EntityRef;
 
 /// Result of a read, from which messages are built.
 pub struct Reading {
@@ -83,7 +40,7 @@ pub(crate) fn read(
     now_us: u64,
 ) -> (Reading, Vec<UpdateResult>) {
     let view = pipeline.store.view();
-    let mut reader = select::Reader {
+    let mut reader = select::EntityCollector {
         pipeline,
         view,
         items: Vec::new(),
@@ -114,7 +71,7 @@ impl Iterator for Reading {
             // Leaves out entities of other roles. Also leaves out entities that P4Info cannot express, such as an entry
             // whose action P4Info does not list.
             let entity = self.encode(item);
-            let covered = |entity: &Kind| self.rights.covers(&self.pipeline.schema, entity);
+            let covered = |entity: &EntityKind| self.rights.covers(&self.pipeline.schema, entity);
             if let Some(entity) = entity.filter(covered) {
                 return Some(Entity {
                     entity: Some(entity),
@@ -125,23 +82,23 @@ impl Iterator for Reading {
 }
 
 impl Reading {
-    fn encode(&self, item: EntityRef) -> Option<Kind> {
+    fn encode(&self, item: EntityRef) -> Option<EntityKind> {
         let schema = &self.pipeline.schema;
         let externs = self.pipeline.store.externs();
         let context = self.pipeline.context();
-        let encode = |id, found: &Found, requested| {
+        let encode = |id, found: &StoredEntry, requested| {
             let table = schema.tables.get(&id)?;
             match found {
-                Found::Entry(entry) => {
+                StoredEntry::Entry(entry) => {
                     table::encode(&context, id, table, entry, requested, self.now_us)
                 }
-                Found::Default(entry) => {
+                StoredEntry::Default(entry) => {
                     Some(table::encode_default(&context, id, table, entry, requested))
                 }
             }
         };
         // The key alone identifies the entry of a direct resource.
-        let key = |id, found: &Found| {
+        let key = |id, found: &StoredEntry| {
             let entry = encode(id, found, RequestedFields::default())?;
             Some(TableEntry {
                 action: None,
@@ -151,24 +108,28 @@ impl Reading {
         Some(match item {
             EntityRef::Ready(kind) => *kind,
             EntityRef::Table(id, entry, requested) => {
-                Kind::TableEntry(encode(id, &Found::Entry(entry), requested)?)
+                EntityKind::TableEntry(encode(id, &StoredEntry::Entry(entry), requested)?)
             }
             EntityRef::Default(id, entry, requested) => {
-                Kind::TableEntry(encode(id, &Found::Default(entry), requested)?)
+                EntityKind::TableEntry(encode(id, &StoredEntry::Default(entry), requested)?)
             }
-            EntityRef::DirectCounter(id, found) => Kind::DirectCounterEntry(DirectCounterEntry {
-                table_entry: Some(key(id, &found)?),
-                data: Some(direct::counter_data(found.state())),
-            }),
-            EntityRef::DirectMeter(id, found, colors) => Kind::DirectMeterEntry(DirectMeterEntry {
-                table_entry: Some(key(id, &found)?),
-                config: direct::meter_config(found.meter()),
-                counter_data: direct::meter_counters(found.meter()).filter(|_| colors),
-            }),
+            EntityRef::DirectCounter(id, found) => {
+                EntityKind::DirectCounterEntry(DirectCounterEntry {
+                    table_entry: Some(key(id, &found)?),
+                    data: Some(direct::counter_data(found.state())),
+                })
+            }
+            EntityRef::DirectMeter(id, found, colors) => {
+                EntityKind::DirectMeterEntry(DirectMeterEntry {
+                    table_entry: Some(key(id, &found)?),
+                    config: direct::meter_config(found.meter()),
+                    counter_data: direct::meter_counters(found.meter()).filter(|_| colors),
+                })
+            }
             EntityRef::Counter(id, index) => {
                 let cell = externs.counter(schema.counters.get(&id)?.id, index)?;
                 let (packets, bytes) = cell.get();
-                Kind::CounterEntry(CounterEntry {
+                EntityKind::CounterEntry(CounterEntry {
                     counter_id: id,
                     index: array::encode_index(index),
                     data: Some(cell::encode_counter(packets, bytes)),
@@ -176,7 +137,7 @@ impl Reading {
             }
             EntityRef::Meter(id, index, colors) => {
                 let meter = externs.meter(schema.meters.get(&id)?.0.id, index)?;
-                Kind::MeterEntry(MeterEntry {
+                EntityKind::MeterEntry(MeterEntry {
                     meter_id: id,
                     index: array::encode_index(index),
                     config: meter.config().and_then(cell::encode_config),
@@ -186,7 +147,7 @@ impl Reading {
             EntityRef::Register(id, index) => {
                 let register = schema.registers.get(&id)?;
                 let value = externs.register_read(register.array.id, index)?;
-                Kind::RegisterEntry(RegisterEntry {
+                EntityKind::RegisterEntry(RegisterEntry {
                     register_id: id,
                     index: array::encode_index(index),
                     data: Some(array::encode_register(register, &value)),

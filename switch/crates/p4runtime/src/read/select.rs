@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 
 use sluice_tables::{Entry, EntryAction, EntrySpec, TableError, View};
 
-use super::{EntityRef, Found};
+use super::entity_ref::EntityRef;
 use crate::entity::requested::RequestedFields;
+use crate::entity::stored_entry::StoredEntry;
 use crate::entity::{array, key, profile, replication, value_set};
 use crate::error::{UpdateError, UpdateResult};
 use crate::pipeline::Pipeline;
-use crate::proto::v1::entity::Entity as Kind;
+use crate::proto::v1::entity::Entity as EntityKind;
 use crate::proto::v1::packet_replication_engine_entry::Type as Replication;
 use crate::proto::v1::{
     ActionProfileGroup, ActionProfileMember, CounterEntry, DigestEntry, DirectCounterEntry,
@@ -35,44 +36,46 @@ fn select<'a, T>(
 }
 
 /// Collects the entities of one batch of read requests, from one view of the tables.
-pub(super) struct Reader<'a> {
+pub(super) struct EntityCollector<'a> {
     pub(super) pipeline: &'a Pipeline,
     pub(super) view: View<'a>,
     pub(super) items: Vec<EntityRef>,
 }
 
-impl Reader<'_> {
-    fn ready(&mut self, kind: Kind) {
+impl EntityCollector<'_> {
+    fn ready(&mut self, kind: EntityKind) {
         self.items.push(EntityRef::Ready(Box::new(kind)));
     }
 
-    pub(super) fn read(&mut self, request: &Kind) -> UpdateResult {
+    pub(super) fn read(&mut self, request: &EntityKind) -> UpdateResult {
         match request {
-            Kind::TableEntry(entry) => self.table_entries(entry),
-            Kind::ActionProfileMember(member) => self.members(member),
-            Kind::ActionProfileGroup(group) => self.groups(group),
-            Kind::CounterEntry(entry) => self.counters(entry),
-            Kind::MeterEntry(entry) => self.meters(entry),
-            Kind::RegisterEntry(entry) => self.registers(entry),
-            Kind::DirectCounterEntry(entry) => self.direct_counters(entry),
-            Kind::DirectMeterEntry(entry) => self.direct_meters(entry),
-            Kind::PacketReplicationEngineEntry(entry) => self.replication(entry),
-            Kind::ValueSetEntry(entry) => self.value_sets(entry),
-            Kind::DigestEntry(entry) => self.digests(entry),
+            EntityKind::TableEntry(entry) => self.table_entries(entry),
+            EntityKind::ActionProfileMember(member) => self.members(member),
+            EntityKind::ActionProfileGroup(group) => self.groups(group),
+            EntityKind::CounterEntry(entry) => self.counters(entry),
+            EntityKind::MeterEntry(entry) => self.meters(entry),
+            EntityKind::RegisterEntry(entry) => self.registers(entry),
+            EntityKind::DirectCounterEntry(entry) => self.direct_counters(entry),
+            EntityKind::DirectMeterEntry(entry) => self.direct_meters(entry),
+            EntityKind::PacketReplicationEngineEntry(entry) => self.replication(entry),
+            EntityKind::ValueSetEntry(entry) => self.value_sets(entry),
+            EntityKind::DigestEntry(entry) => self.digests(entry),
             // There are no architecture-specific externs, so a wildcard finds none.
-            Kind::ExternEntry(entry) if entry.extern_type_id == 0 => Ok(()),
-            Kind::ExternEntry(entry) => Err(unknown("extern type", entry.extern_type_id)),
+            EntityKind::ExternEntry(entry) if entry.extern_type_id == 0 => Ok(()),
+            EntityKind::ExternEntry(entry) => Err(unknown("extern type", entry.extern_type_id)),
         }
     }
 
     /// Returns the entries of one table that match a request.
-    fn entries(&self, table: &TableSchema, filter: &TableEntry) -> UpdateResult<Vec<Found>> {
+    fn entries(&self, table: &TableSchema, filter: &TableEntry) -> UpdateResult<Vec<StoredEntry>> {
         if filter.is_default_action {
             if !filter.r#match.is_empty() || filter.priority != 0 {
                 let message = "the default entry must have neither a match nor a priority";
                 return Err(UpdateError::invalid(message));
             }
-            return Ok(vec![Found::Default(self.view.default_entry(table.id))]);
+            return Ok(vec![StoredEntry::Default(
+                self.view.default_entry(table.id),
+            )]);
         }
         // A read must not assign numbers to new strings.
         if !key::knows(&table.fields, &filter.r#match) {
@@ -82,7 +85,7 @@ impl Reader<'_> {
         if exact {
             let (key, priority) = key::decode_with_priority(table, filter)?;
             return match self.view.entry(table.id, &key, priority) {
-                Ok(entry) => Ok(vec![Found::Entry(entry)]),
+                Ok(entry) => Ok(vec![StoredEntry::Entry(entry)]),
                 // A filter that matches no entry is not an error.
                 Err(TableError::NotFound(_)) => Ok(Vec::new()),
                 Err(error) => Err(error.into()),
@@ -100,7 +103,7 @@ impl Reader<'_> {
                     && key.as_ref().is_none_or(|key| spec.key == *key)
             });
         }
-        Ok(entries.into_iter().map(Found::Entry).collect())
+        Ok(entries.into_iter().map(StoredEntry::Entry).collect())
     }
 
     fn spec(&self, table: &TableSchema, entry: &Entry) -> EntrySpec {
@@ -118,8 +121,11 @@ impl Reader<'_> {
             };
             for (id, table) in &self.pipeline.schema.tables {
                 let entries = self.entries(table, &all)?;
-                self.items
-                    .extend(entries.into_iter().map(|found| found.item(*id, requested)));
+                self.items.extend(
+                    entries
+                        .into_iter()
+                        .map(|found| EntityRef::of_entry(*id, found, requested)),
+                );
             }
             return Ok(());
         }
@@ -132,7 +138,7 @@ impl Reader<'_> {
         }
         let items = entries
             .into_iter()
-            .map(|found| found.item(filter.table_id, requested));
+            .map(|found| EntityRef::of_entry(filter.table_id, found, requested));
         self.items.extend(items);
         Ok(())
     }
@@ -143,7 +149,7 @@ impl Reader<'_> {
         table: &TableSchema,
         filter: &TableEntry,
         action: Option<&str>,
-        found: &Found,
+        found: &StoredEntry,
     ) -> bool {
         let program = self.pipeline.store.program();
         let is = |given: &EntryAction| {
@@ -153,14 +159,14 @@ impl Reader<'_> {
             })
         };
         match found {
-            Found::Entry(entry) => {
+            StoredEntry::Entry(entry) => {
                 let spec = self.spec(table, entry);
                 (filter.metadata.is_empty() || spec.metadata == filter.metadata)
                     && (filter.controller_metadata == 0
                         || spec.controller_metadata == filter.controller_metadata)
                     && is(&spec.action)
             }
-            Found::Default(entry) => {
+            StoredEntry::Default(entry) => {
                 let given = entry.action(self.pipeline.store.program());
                 (filter.metadata.is_empty() || entry.metadata() == filter.metadata)
                     && (filter.controller_metadata == 0
@@ -177,7 +183,7 @@ impl Reader<'_> {
         what: &str,
         entry: Option<&TableEntry>,
         has: impl Fn(&TableSchema) -> bool,
-    ) -> UpdateResult<Vec<(u32, Found)>> {
+    ) -> UpdateResult<Vec<(u32, StoredEntry)>> {
         let all = TableEntry::default();
         let filter = entry.unwrap_or(&all);
         let mut found = Vec::new();
@@ -231,7 +237,8 @@ impl Reader<'_> {
             let members = members.filter(|m| filter.member_id == 0 || m.id == filter.member_id);
             let messages =
                 members.filter_map(|member| profile::encode_member(&context, id, profile, &member));
-            let items = messages.map(|m| EntityRef::Ready(Box::new(Kind::ActionProfileMember(m))));
+            let items =
+                messages.map(|m| EntityRef::Ready(Box::new(EntityKind::ActionProfileMember(m))));
             self.items.extend(items);
         }
         Ok(())
@@ -244,7 +251,8 @@ impl Reader<'_> {
             let groups = self.view.groups(profile.id).into_iter();
             let groups = groups.filter(|g| filter.group_id == 0 || g.id == filter.group_id);
             let messages = groups.map(|group| profile::encode_group(&context, id, profile, &group));
-            let items = messages.map(|m| EntityRef::Ready(Box::new(Kind::ActionProfileGroup(m))));
+            let items =
+                messages.map(|m| EntityRef::Ready(Box::new(EntityKind::ActionProfileGroup(m))));
             self.items.extend(items);
         }
         Ok(())
@@ -311,7 +319,7 @@ impl Reader<'_> {
             let entry = PacketReplicationEngineEntry {
                 r#type: Some(r#type),
             };
-            self.ready(Kind::PacketReplicationEngineEntry(entry));
+            self.ready(EntityKind::PacketReplicationEngineEntry(entry));
         }
         Ok(())
     }
@@ -320,7 +328,7 @@ impl Reader<'_> {
         let sets = &self.pipeline.schema.value_sets;
         for (id, set) in select("value set", sets, filter.value_set_id)? {
             let entry = value_set::encode(id, set, &self.view.value_set(set.id));
-            self.ready(Kind::ValueSetEntry(entry));
+            self.ready(EntityKind::ValueSetEntry(entry));
         }
         Ok(())
     }
@@ -329,7 +337,7 @@ impl Reader<'_> {
         let selected = select("digest", &self.pipeline.schema.digests, filter.digest_id)?;
         for (id, config) in self.pipeline.digests.all() {
             if selected.iter().any(|(selected, _)| *selected == id) {
-                self.ready(Kind::DigestEntry(DigestEntry {
+                self.ready(EntityKind::DigestEntry(DigestEntry {
                     digest_id: id,
                     config: Some(config),
                 }));

@@ -8,8 +8,8 @@ use sluice_program::{ActionId, Key, MatchKind, Program, Table};
 
 use super::{
     ActionSchema, ArraySchema, ControllerHeader, DigestSchema, MatchField, MeterType, ParamSchema,
-    PortType, ProfileSchema, RegisterSchema, Schema, SchemaError, Scope, TableSchema,
-    ValueSetSchema,
+    ProfileSchema, RegisterSchema, Schema, SchemaError, Scope, TableSchema, ValueSetSchema,
+    annotations, port_search,
 };
 use crate::proto::config::v1 as config;
 use crate::schema::names::{self, Names};
@@ -53,27 +53,30 @@ fn preamble(preamble: &Option<config::Preamble>) -> Result<(u32, &str)> {
     }
 }
 
-pub(super) fn bind(p4info: &config::P4Info, program: &Program) -> Result<Schema> {
-    let mut binder = Binder {
-        p4info,
-        program,
-        types: names::types(p4info)?,
-        schema: Schema::default(),
-    };
-    binder.actions()?;
-    binder.tables()?;
-    binder.profiles()?;
-    binder.arrays()?;
-    binder.digests()?;
-    binder.value_sets()?;
-    binder.controller_headers()?;
-    binder.ports();
-    binder.roles();
-    if let Some(extern_) = p4info.externs.first() {
-        let name = &extern_.extern_type_name;
-        return Err(SchemaError::Unsupported(format!("extern type {name:?}")));
+impl Schema {
+    /// Binds a P4Info to a program.
+    pub fn bind(p4info: &config::P4Info, program: &Program) -> Result<Self> {
+        let mut binder = Binder {
+            p4info,
+            program,
+            types: names::types(p4info)?,
+            schema: Schema::default(),
+        };
+        binder.actions()?;
+        binder.tables()?;
+        binder.profiles()?;
+        binder.arrays()?;
+        binder.digests()?;
+        binder.value_sets()?;
+        binder.controller_headers()?;
+        binder.ports();
+        binder.roles();
+        if let Some(extern_) = p4info.externs.first() {
+            let name = &extern_.extern_type_name;
+            return Err(SchemaError::Unsupported(format!("extern type {name:?}")));
+        }
+        Ok(binder.schema)
     }
-    Ok(binder.schema)
 }
 
 struct Binder<'a> {
@@ -474,7 +477,7 @@ impl Binder<'_> {
 
     /// Finds the type of ports, and records that it is in use.
     fn ports(&mut self) {
-        let ports = PortType::find(&self.schema, self.program);
+        let ports = port_search::find(&self.schema, self.program);
         if let Some((names, width)) = ports.strings() {
             self.schema.names.add(Some(names), width);
         }
@@ -492,7 +495,7 @@ impl Binder<'_> {
             .chain(info.value_sets.iter().map(|o| &o.preamble))
             .chain(info.digests.iter().map(|o| &o.preamble));
         for preamble in preambles.flatten() {
-            let roles = crate::role::annotated(&preamble.annotations);
+            let roles = annotations::roles(&preamble.annotations);
             if !roles.is_empty() {
                 self.schema.roles.insert(preamble.id, roles);
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use sluice_program::Program;
 use sluice_program::layout::{Field, HeaderType};
 
-use super::SchemaError;
+use super::error::SchemaError;
 use crate::bytestring::{self, BitWriter};
 use crate::error::{UpdateError, UpdateResult};
 use crate::proto::config::v1 as config;

@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use sluice_program::{ActionId, MatchKind, Program, TableId};
 
-use super::{Schema, Scope, TableSchema};
+use super::objects::Schema;
+use super::table::{Scope, TableSchema};
 
 /// The widest field that tables match as a longest prefix, in bits.
 const MAX_LPM_WIDTH: usize = 128;

@@ -7,7 +7,11 @@ use std::sync::Arc;
 use sluice_program::{ActionId, MatchKind, TableId};
 
 use crate::error::{UpdateError, UpdateResult};
+use crate::proto::config::v1 as config;
 use crate::schema::names::Names;
+
+/// A meter's type, as P4Info defines it.
+pub(crate) type MeterType = config::meter_spec::Type;
 
 /// Purposes for which a table may use an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +84,7 @@ pub struct TableSchema {
     /// Whether the table has a direct counter.
     pub direct_counter: bool,
     /// Type of the direct meter, if the table has one.
-    pub direct_meter: Option<super::MeterType>,
+    pub direct_meter: Option<MeterType>,
     /// Whether entries of the table may have idle timeouts.
     pub idle_timeout: bool,
     /// Whether clients cannot change the table's entries.

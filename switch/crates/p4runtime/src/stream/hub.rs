@@ -48,8 +48,8 @@ const ERRORS: usize = 32;
 /// Largest number of open streams, with or without an arbitration message.
 pub const MAX_STREAMS: usize = 128;
 
-/// Id of a transport connection. `None` if there is no connection, or if requests on any connection are accepted.
-pub type Connection = Option<u64>;
+/// Number of a transport connection. `None` if there is no connection, or if requests on any connection are accepted.
+pub type ConnectionNumber = Option<u64>;
 
 /// An item in the event queue of a stream.
 enum Event {
@@ -69,7 +69,7 @@ struct Client {
     events: mpsc::Sender<Event>,
     errors: Arc<Semaphore>,
     /// Connection that carries the client's stream.
-    connection: Connection,
+    connection: ConnectionNumber,
     /// Set when the control queue was full, because the client did not read arbitration messages.
     overrun: Arc<AtomicBool>,
 }
@@ -255,7 +255,10 @@ impl Hub {
     ///
     /// # Errors
     /// RESOURCE_EXHAUSTED if too many streams are open.
-    pub fn connect(&self, connection: Connection) -> Result<(ControllerId, Outbound), Status> {
+    pub fn connect(
+        &self,
+        connection: ConnectionNumber,
+    ) -> Result<(ControllerId, Outbound), Status> {
         let (control, control_receiver) = mpsc::channel(CONTROL_QUEUE);
         let (events, event_receiver) = mpsc::channel(EVENT_QUEUE);
         let mut state = self.state.lock();
@@ -343,7 +346,7 @@ impl Hub {
         &self,
         role: &str,
         election_id: Option<&Uint128>,
-        connection: Connection,
+        connection: ConnectionNumber,
     ) -> Result<Rights, Status> {
         let state = self.state.lock();
         let (primary, rights) = state.arbiter.authorize(role, election_id)?;

@@ -3,7 +3,7 @@
 //!
 //! Entries of tables with a plan ([`Plans`]) are decoded in one step, from the wire into the form that tables keep. No
 //! memory is allocated for a single entry. An entry that differs from the last one only in its values is decoded
-//! without parsing its fields ([`Shape`]). This fast path accepts only well-formed updates of such entries. prost
+//! without parsing its fields ([`UpdateShape`]). This fast path accepts only well-formed updates of such entries. prost
 //! decodes every other update, also a malformed one. The slow path then applies the update or reports the mistake.
 
 use prost::Message;
@@ -12,7 +12,7 @@ use sluice_tables::{ActionRef, CompiledEntry};
 use tonic::Status;
 
 use super::request::{Request, malformed};
-use super::shape::{Shape, ValueSpan, ValueTarget};
+use super::shape::{UpdateShape, ValueSpan, ValueTarget};
 use super::value::{fits, number_of, put};
 use super::wire::{Occurrence, Value, each};
 use crate::entity::Operation;
@@ -29,7 +29,7 @@ pub(crate) struct Batch<'a> {
     words: Vec<u64>,
     /// The last entry that was parsed field by field; `shape` describes its bytes.
     last: Option<DecodedEntry<'a>>,
-    shape: Shape,
+    shape: UpdateShape,
     /// Positions of the values in the update that is being parsed.
     spans: Vec<ValueSpan>,
 }

@@ -43,7 +43,7 @@ impl ValueSpan {
 
 /// The shape of an update; see the module's documentation.
 #[derive(Debug, Default)]
-pub(crate) struct Shape {
+pub(crate) struct UpdateShape {
     /// The bytes of the learned update, with zeros in place of the values.
     rest: Vec<u8>,
     /// Mask of `rest`: ones where a byte must be equal, zeros in place of the values.
@@ -51,7 +51,7 @@ pub(crate) struct Shape {
     spans: Vec<ValueSpan>,
 }
 
-impl Shape {
+impl UpdateShape {
     /// Learns the shape of an update with these values.
     pub(crate) fn learn(&mut self, update: &[u8], spans: &[ValueSpan]) {
         self.rest.clear();

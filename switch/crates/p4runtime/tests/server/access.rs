@@ -134,7 +134,7 @@ async fn a_role_that_is_too_large_ends_its_stream() {
         let told = client.told().await;
         let found = told
             .as_ref()
-            .map_or_else(|status| status.code(), Told::code);
+            .map_or_else(|status| status.code(), Arbitration::code);
         assert_eq!(found, code, "{told:?}");
     }
 }

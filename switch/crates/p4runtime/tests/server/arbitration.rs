@@ -14,7 +14,11 @@ const HIGHEST: u64 = 1 + ATTEMPTS + CLIENTS - 1;
 
 /// Requests each id in turn, and writes whenever the server says that this client is primary. Returns the last arbitration
 /// message.
-async fn compete(mut client: Client, ids: Vec<u64>, writing: Arc<AtomicUsize>) -> Option<Told> {
+async fn compete(
+    mut client: Client,
+    ids: Vec<u64>,
+    writing: Arc<AtomicUsize>,
+) -> Option<Arbitration> {
     let mut last = None;
     for &id in &ids {
         client.send_arbitration(DEVICE, Some(id)).await;
@@ -40,7 +44,7 @@ async fn compete(mut client: Client, ids: Vec<u64>, writing: Arc<AtomicUsize>) -
     }
     // At the end, every client is told the highest id.
     let id = *ids.last()?;
-    while last.as_ref().and_then(Told::election_id) != Some(HIGHEST) {
+    while last.as_ref().and_then(Arbitration::election_id) != Some(HIGHEST) {
         last = Some(told_or_reconnected(&mut client, id).await);
     }
     last
@@ -48,7 +52,7 @@ async fn compete(mut client: Client, ids: Vec<u64>, writing: Arc<AtomicUsize>) -
 
 /// Returns the next message. A client that does not read its messages in time is disconnected, and then reconnects with
 /// its id.
-async fn told_or_reconnected(client: &mut Client, id: u64) -> Told {
+async fn told_or_reconnected(client: &mut Client, id: u64) -> Arbitration {
     loop {
         match client.told().await {
             Ok(told) => return told,

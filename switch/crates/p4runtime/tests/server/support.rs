@@ -186,9 +186,9 @@ impl Fixture {
 
 /// An arbitration message that a client received.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Told(pub(crate) MasterArbitrationUpdate);
+pub(crate) struct Arbitration(pub(crate) MasterArbitrationUpdate);
 
-impl Told {
+impl Arbitration {
     pub(crate) fn code(&self) -> Code {
         Code::from(self.0.status.as_ref().unwrap().code)
     }
@@ -241,7 +241,7 @@ impl Client {
     pub(crate) async fn arbitrate(
         &mut self,
         election_id: impl Into<Option<u64>>,
-    ) -> Result<Told, Status> {
+    ) -> Result<Arbitration, Status> {
         self.send_arbitration(DEVICE, election_id.into()).await;
         self.told().await
     }
@@ -256,9 +256,9 @@ impl Client {
     }
 
     /// Returns the next message, which must be an arbitration message.
-    pub(crate) async fn told(&mut self) -> Result<Told, Status> {
+    pub(crate) async fn told(&mut self) -> Result<Arbitration, Status> {
         match self.next().await? {
-            Response::Arbitration(update) => Ok(Told(update)),
+            Response::Arbitration(update) => Ok(Arbitration(update)),
             other => panic!("not arbitration: {other:?}"),
         }
     }

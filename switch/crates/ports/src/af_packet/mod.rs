@@ -9,32 +9,11 @@
 //! Requires CAP_NET_RAW.
 
 mod ring;
+mod socket;
 mod transmit;
 
 pub use ring::RingReceiver;
 pub use transmit::{BatchTransmitter, SendPath};
 
-use std::io;
-use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd};
-
-use crate::sys;
-
 /// Default size of the receive ring, in frames.
 pub const DEFAULT_RING_FRAMES: usize = 2048;
-
-/// Binds a packet socket to one interface. With protocol 0 the socket receives nothing.
-fn bind(fd: BorrowedFd<'_>, index: libc::c_int, protocol: libc::c_int) -> io::Result<()> {
-    // SAFETY: every bit pattern, including zero, is valid for this plain C structure.
-    let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
-    address.sll_family = libc::AF_PACKET as u16;
-    address.sll_protocol = (protocol as u16).to_be();
-    address.sll_ifindex = index;
-    // SAFETY: pointer and length describe `address`, which lives during the call.
-    unsafe {
-        let pointer = std::ptr::from_ref(&address).cast();
-        let length = mem::size_of_val(&address) as libc::socklen_t;
-        sys::check(libc::bind(fd.as_raw_fd(), pointer, length))?;
-    }
-    Ok(())
-}

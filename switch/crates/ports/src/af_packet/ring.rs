@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::bind;
+use super::socket::bind;
 use crate::interface;
 use crate::offload::{Metadata, Restorer, VNET_HEADER};
 use crate::privilege::Raised;

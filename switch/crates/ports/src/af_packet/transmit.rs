@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::bind;
+use super::socket::bind;
 use crate::host_filter::send_mark;
 use crate::interface;
 use crate::privilege::Raised;

@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use super::Loader;
 use super::cursor::{Cursor, Result};
 use super::expressions::{Expressions, Value, small_constant};
+use super::loader::Loader;
 use super::references::FieldName;
 use crate::action::{Action, LValue, LogPart, Op, Param, registers_of};
 use crate::error::SourceInfo;

@@ -2,9 +2,9 @@
 //! Builds typed expressions from the JSON's "type value objects". [`crate::expr::simplify`] removes the code that p4c
 //! adds for fixed widths: masks around shifts, and casts to the width that a value already has.
 
-use super::Loader;
 use super::cursor::{Cursor, Result};
 use super::headers::Headers;
+use super::loader::Loader;
 use super::references::{FieldName, VALID_FIELD};
 use crate::action::{LValue, Param};
 use crate::expr::{

@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
-use super::Loader;
 use super::cursor::{Cursor, Result};
 use super::expressions::Expressions;
 use super::headers::Headers;
+use super::loader::Loader;
 use super::references::FieldName;
 use crate::externs::{
     Calculation, CalculationInput, Checksum, Counter, Digest, FieldList, HashAlgorithm, Meter,
@@ -76,7 +76,7 @@ pub(super) fn load(root: &Cursor<'_>, headers: &Headers) -> Result<Externs> {
             name: json.name()?,
             algorithm: algorithm(&json.at("algo")?)?,
             input: headers.calculation_inputs(&json.at("input")?)?,
-            unseen: false,
+            replaceable: false,
         });
     }
     for json in root.list("learn_lists")? {

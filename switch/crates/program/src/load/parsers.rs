@@ -5,9 +5,9 @@ use std::collections::HashMap;
 
 use num_traits::ToPrimitive;
 
-use super::Loader;
 use super::cursor::{Cursor, Result};
 use super::expressions::Expressions;
+use super::loader::Loader;
 use super::references::FieldName;
 use crate::action::Op;
 use crate::expr::{Arith, Data};

@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use super::actions::Actions;
 use super::cursor::{Cursor, Result};
 use super::expressions::Expressions;
+use super::externs;
+use super::loader::Loader;
 use super::references::FieldName;
-use super::{Loader, externs};
 use crate::action::Action;
 use crate::control::{
     Conditional, Key, KeySource, MatchKind, Next, Node, Pipeline, Profile, Selector, Table,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Resolves names in the JSON to ids. Errors contain the unknown name.
 
-use super::Loader;
 use super::cursor::{Cursor, Result};
 use super::headers::Headers;
+use super::loader::Loader;
 use crate::ids::*;
 use crate::layout::FieldSlot;
 

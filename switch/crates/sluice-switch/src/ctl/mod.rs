@@ -19,8 +19,8 @@ use connect::{Client, Target};
 
 /// Inspect and configure a running switch: ports, counters, tables, traces of packets.
 #[derive(Debug, Parser)]
-#[command(name = "sluice-switch ctl", version = crate::VERSION, max_term_width = 100)]
-struct Options {
+#[command(name = "sluice-switch ctl", version = crate::version::VERSION, max_term_width = 100)]
+struct CtlOptions {
     /// Admin address of the switch: unix:PATH or 127.0.0.1:PORT (default: the only switch that runs on this host)
     #[arg(long, value_name = "ADDRESS", global = true)]
     admin: Option<Address>,
@@ -95,7 +95,7 @@ enum Command {
         name: String,
         /// Index of the cell, or `all`
         #[arg(value_parser = state::cell)]
-        index: state::Which,
+        index: state::CellSelection,
         /// Value, in decimal or hexadecimal (0x...)
         value: String,
     },
@@ -203,7 +203,7 @@ fn exact(vrf: Option<&String>) -> Vec<String> {
 /// Runs the client with the arguments after `ctl`.
 pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let name = OsString::from("sluice-switch ctl");
-    let options = match Options::try_parse_from(std::iter::once(name).chain(arguments)) {
+    let options = match CtlOptions::try_parse_from(std::iter::once(name).chain(arguments)) {
         Ok(options) => options,
         Err(error) => error.exit(),
     };
@@ -224,7 +224,7 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-async fn run(options: &Options) -> anyhow::Result<()> {
+async fn run(options: &CtlOptions) -> anyhow::Result<()> {
     let target = match (&options.admin, options.device_id) {
         (Some(address), _) => Target::At(address.clone()),
         (None, Some(id)) => Target::Device(id),
@@ -240,7 +240,7 @@ async fn run(options: &Options) -> anyhow::Result<()> {
         })
 }
 
-async fn ask(mut client: Client, options: &Options) -> anyhow::Result<()> {
+async fn ask(mut client: Client, options: &CtlOptions) -> anyhow::Result<()> {
     let json = options.json;
     match &options.command {
         Command::Show => {
@@ -365,7 +365,7 @@ async fn ask_fib(mut client: Client, action: &FibAction, json: bool) -> anyhow::
 
 /// Returns the definition of the command line, for completion.
 pub(crate) fn command() -> clap::Command {
-    Options::command()
+    CtlOptions::command()
 }
 
 #[cfg(test)]

@@ -9,17 +9,17 @@ use super::render;
 
 /// Selects cells of a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Which {
+pub(super) enum CellSelection {
     All,
     One(u32),
 }
 
 /// Parses the index of a cell, or `all`.
-pub(super) fn cell(argument: &str) -> Result<Which, String> {
+pub(super) fn cell(argument: &str) -> Result<CellSelection, String> {
     if argument == "all" {
-        return Ok(Which::All);
+        return Ok(CellSelection::All);
     }
-    let index = argument.parse().map(Which::One);
+    let index = argument.parse().map(CellSelection::One);
     index.map_err(|_| format!("{argument:?} is neither an index nor `all`"))
 }
 
@@ -94,15 +94,15 @@ pub(super) async fn register(
 pub(super) async fn write_register(
     mut client: Client,
     name: &str,
-    which: Which,
+    which: CellSelection,
     value: &str,
     json: bool,
 ) -> anyhow::Result<()> {
     let request = WriteRegisterRequest {
         register: name.to_owned(),
         index: match which {
-            Which::All => None,
-            Which::One(index) => Some(index),
+            CellSelection::All => None,
+            CellSelection::One(index) => Some(index),
         },
         value: value.to_owned(),
     };

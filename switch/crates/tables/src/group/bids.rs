@@ -5,7 +5,7 @@ use sluice_random::mix;
 
 use std::cmp::Ordering;
 
-use super::piece::Piece;
+use super::piece::BucketPiece;
 
 /// Largest share, in positions, that counts as a rounding error: 2^-52 of a bucket. No bucket is divided for such a
 /// share.
@@ -93,12 +93,16 @@ impl<'a> Quotas<'a> {
     }
 
     /// Returns whether a bidder has quota left for a whole piece.
-    pub(super) fn fits(&self, owner: usize, piece: &Piece) -> bool {
+    pub(super) fn fits(&self, owner: usize, piece: &BucketPiece) -> bool {
         piece.positions() <= self.quota[owner] + NEGLIGIBLE
     }
 
     /// Assigns to a bidder as much of a piece as the bidder's quota allows. Returns the assigned part and the rest.
-    pub(super) fn take(&mut self, owner: usize, piece: Piece) -> (Option<Piece>, Option<Piece>) {
+    pub(super) fn take(
+        &mut self,
+        owner: usize,
+        piece: BucketPiece,
+    ) -> (Option<BucketPiece>, Option<BucketPiece>) {
         let quota = self.quota[owner];
         let (taken, rest) = if self.fits(owner, &piece) {
             (Some(piece), None)
@@ -108,15 +112,19 @@ impl<'a> Quotas<'a> {
             let (taken, rest) = piece.split(quota);
             (Some(taken), Some(rest))
         };
-        let positions = taken.as_ref().map_or(0, Piece::positions);
+        let positions = taken.as_ref().map_or(0, BucketPiece::positions);
         self.quota[owner] = quota.saturating_sub(positions);
-        let owned = |piece: Piece| piece.of(owner);
+        let owned = |piece: BucketPiece| piece.of(owner);
         (taken.map(owned), rest)
     }
 
     /// Assigns each piece, in order, to the highest bidder that has quota left. At most one piece is divided per
     /// bidder.
-    pub(super) fn give(mut self, free: impl IntoIterator<Item = Piece>, given: &mut Vec<Piece>) {
+    pub(super) fn give(
+        mut self,
+        free: impl IntoIterator<Item = BucketPiece>,
+        given: &mut Vec<BucketPiece>,
+    ) {
         let mut classes = self.classes();
         for piece in free {
             let mut rest = Some(piece);

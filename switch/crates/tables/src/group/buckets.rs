@@ -18,7 +18,7 @@
 //! number of buckets depends only on the size that the group declares, not on its members.
 
 use super::bids::{Bidder, Quotas, shares};
-use super::piece::Piece;
+use super::piece::BucketPiece;
 
 /// Maximum number of members of a group with buckets. A larger group selects by weight alone, because a table of
 /// buckets would be too large or too coarse.
@@ -51,7 +51,7 @@ pub(crate) const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 pub(super) struct Buckets {
     owners: Owners,
     /// Parts of all divided buckets, in order of bucket and position.
-    parts: Box<[Part]>,
+    parts: Box<[DividedPart]>,
 }
 
 /// The owner of each bucket. The largest number of the integer type stands for a divided bucket.
@@ -68,7 +68,7 @@ enum Owners {
 
 /// A part of a divided bucket. It consists of the positions after the previous part, up to and including `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Part {
+struct DividedPart {
     last: u64,
     bucket: u32,
     owner: u16,
@@ -134,7 +134,7 @@ impl Buckets {
         let mut pieces = Vec::with_capacity(count + bidders.len());
         if bidders.len() > 1 {
             let quotas = Quotas::new(bidders, shares(bidders, positions(count)));
-            let free = (0..count).map(|bucket| Piece::whole(bucket, None));
+            let free = (0..count).map(|bucket| BucketPiece::whole(bucket, None));
             quotas.give(free, &mut pieces);
         }
         Self::of_pieces(&pieces, bidders.len(), count)
@@ -146,21 +146,21 @@ impl Buckets {
     }
 
     /// Creates buckets from pieces, which must cover all positions in order. A single member has one bucket.
-    pub(super) fn of_pieces(pieces: &[Piece], members: usize, count: usize) -> Self {
+    pub(super) fn of_pieces(pieces: &[BucketPiece], members: usize, count: usize) -> Self {
         let mut owners = vec![None; if members > 1 { count } else { members }];
-        let mut parts: Vec<Part> = Vec::new();
+        let mut parts: Vec<DividedPart> = Vec::new();
         if members == 1 {
             owners.fill(Some(0));
             return Self::of_owners(&owners, members, parts);
         }
-        let same = |a: &Piece, b: &Piece| a.bucket == b.bucket && a.owner == b.owner;
-        let runs: Vec<&[Piece]> = pieces.chunk_by(same).collect();
+        let same = |a: &BucketPiece, b: &BucketPiece| a.bucket == b.bucket && a.owner == b.owner;
+        let runs: Vec<&[BucketPiece]> = pieces.chunk_by(same).collect();
         for bucket in runs.chunk_by(|a, b| a[0].bucket == b[0].bucket) {
             if let [run] = bucket {
                 owners[run[0].bucket] = run[0].owner;
                 continue;
             }
-            parts.extend(bucket.iter().map(|run| Part {
+            parts.extend(bucket.iter().map(|run| DividedPart {
                 bucket: run[0].bucket as u32,
                 last: run[run.len() - 1].last,
                 owner: run[0].owner.map_or(u16::MAX, |owner| owner as u16),
@@ -169,7 +169,7 @@ impl Buckets {
         Self::of_owners(&owners, members, parts)
     }
 
-    fn of_owners(owners: &[Option<usize>], members: usize, parts: Vec<Part>) -> Self {
+    fn of_owners(owners: &[Option<usize>], members: usize, parts: Vec<DividedPart>) -> Self {
         let owners = owners.iter();
         let owners = if members <= usize::from(u8::MAX) {
             let narrow = |owner: &Option<usize>| owner.map_or(u8::MAX, |owner| owner as u8);
@@ -185,23 +185,23 @@ impl Buckets {
     }
 
     /// Returns all positions of `count` buckets as pieces, in order.
-    pub(super) fn pieces(&self, count: usize) -> Vec<Piece> {
+    pub(super) fn pieces(&self, count: usize) -> Vec<BucketPiece> {
         let owners = self.owners();
         if let [only] = owners[..] {
             return (0..count)
-                .map(|bucket| Piece::whole(bucket, only))
+                .map(|bucket| BucketPiece::whole(bucket, only))
                 .collect();
         }
         let mut pieces = Vec::with_capacity(owners.len() + self.parts.len());
         let mut parts = self.parts.iter().peekable();
         for (bucket, owner) in owners.into_iter().enumerate() {
             if owner.is_some() {
-                pieces.push(Piece::whole(bucket, owner));
+                pieces.push(BucketPiece::whole(bucket, owner));
                 continue;
             }
             let mut first = 0;
             while let Some(part) = parts.next_if(|part| part.bucket as usize == bucket) {
-                pieces.push(Piece {
+                pieces.push(BucketPiece {
                     bucket,
                     first,
                     last: part.last,
@@ -272,8 +272,9 @@ impl Buckets {
     /// Returns the member that owns this position of a divided bucket.
     #[cold]
     pub(super) fn part_owner(&self, location: HashLocation) -> Option<usize> {
-        let before =
-            |part: &Part| (part.bucket as usize, part.last) < (location.bucket, location.position);
+        let before = |part: &DividedPart| {
+            (part.bucket as usize, part.last) < (location.bucket, location.position)
+        };
         let part = self.parts.get(self.parts.partition_point(before))?;
         Some(part.owner.into())
     }

@@ -3,14 +3,14 @@
 
 /// A range of positions in one bucket. It belongs to one member, or is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct BucketPiece {
     pub(super) bucket: usize,
     pub(super) first: u64,
     pub(super) last: u64,
     pub(super) owner: Option<usize>,
 }
 
-impl Piece {
+impl BucketPiece {
     /// Returns a whole bucket.
     pub(super) fn whole(bucket: usize, owner: Option<usize>) -> Self {
         Self {

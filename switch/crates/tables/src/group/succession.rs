@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use super::bids::{Bidder, Quotas, shares};
 use super::buckets::Buckets;
-use super::piece::Piece;
+use super::piece::BucketPiece;
 
 /// Maximum number of parts of divided buckets. A part takes 16 bytes. A group of up to a few hundred members never
 /// reaches this number.
@@ -103,11 +103,11 @@ impl Assignment {
     fn reordered(&self, bidders: Vec<Bidder>, base_indices: &[usize]) -> Self {
         let now = inverse(base_indices, self.bidders.len());
         let pieces = self.buckets.pieces(self.count).into_iter();
-        let pieces = pieces.map(|piece| Piece {
+        let pieces = pieces.map(|piece| BucketPiece {
             owner: piece.owner.and_then(|owner| now[owner]),
             ..piece
         });
-        let pieces: Vec<Piece> = pieces.collect();
+        let pieces: Vec<BucketPiece> = pieces.collect();
         Self {
             buckets: Buckets::of_pieces(&pieces, bidders.len(), self.count),
             bidders,
@@ -143,7 +143,7 @@ impl Assignment {
             let Some(own) = own else { continue };
             match of_base[own] {
                 Some(owner) => given.push(piece.of(owner)),
-                None => absent[own].push(Piece {
+                None => absent[own].push(BucketPiece {
                     owner: had.and_then(|had| now[had]),
                     ..piece
                 }),
@@ -196,7 +196,7 @@ impl Assignment {
         }
         // Whole buckets are assigned first, so that few buckets are divided.
         left.sort_by_key(|(piece, ..)| !piece.is_whole());
-        let had_first = |&(piece, wanted, had): &(Piece, Option<usize>, Option<usize>)| {
+        let had_first = |&(piece, wanted, had): &(BucketPiece, Option<usize>, Option<usize>)| {
             let had = had.filter(|_| parts || piece.is_whole());
             (piece, [had, wanted])
         };
@@ -219,10 +219,10 @@ impl Assignment {
 /// Assigns to an owner as much of a piece as the owner's quota allows. Returns the rest.
 fn keep(
     quotas: &mut Quotas<'_>,
-    piece: Piece,
+    piece: BucketPiece,
     owner: Option<usize>,
-    given: &mut Vec<Piece>,
-) -> Option<Piece> {
+    given: &mut Vec<BucketPiece>,
+) -> Option<BucketPiece> {
     let Some(owner) = owner else {
         return Some(piece);
     };
@@ -233,8 +233,13 @@ fn keep(
 
 /// Divides an absent member's part among the present members. Each piece names its present owner. If `shrunk` is set,
 /// the shares of the present owners have become smaller, so they give up some of their pieces.
-fn share_out(part: Vec<Piece>, present: &[Bidder], shrunk: bool, given: &mut Vec<Piece>) {
-    let all = part.iter().map(Piece::positions).sum();
+fn share_out(
+    part: Vec<BucketPiece>,
+    present: &[Bidder],
+    shrunk: bool,
+    given: &mut Vec<BucketPiece>,
+) {
+    let all = part.iter().map(BucketPiece::positions).sum();
     let mut quota = shares(present, all);
     let (mut held, mut free): (Vec<_>, Vec<_>) =
         part.into_iter().partition(|piece| piece.owner.is_some());
@@ -258,7 +263,10 @@ fn share_out(part: Vec<Piece>, present: &[Bidder], shrunk: bool, given: &mut Vec
 
 /// Overlays two assignments. Returns pieces that end wherever a piece of `a` or `b` ends, each with its owner in `a`
 /// and its owner in `b`.
-fn overlay(a: &[Piece], b: &[Piece]) -> Vec<(Piece, Option<usize>, Option<usize>)> {
+fn overlay(
+    a: &[BucketPiece],
+    b: &[BucketPiece],
+) -> Vec<(BucketPiece, Option<usize>, Option<usize>)> {
     let mut both = Vec::with_capacity(a.len() + b.len());
     let mut rest = b.iter().copied().peekable();
     for piece in a {
@@ -267,7 +275,7 @@ fn overlay(a: &[Piece], b: &[Piece]) -> Vec<(Piece, Option<usize>, Option<usize>
             let other = rest.peek().filter(|other| other.bucket == piece.bucket);
             let last = other.map_or(piece.last, |other| other.last.min(piece.last));
             let had = other.and_then(|other| other.owner);
-            let stretch = Piece {
+            let stretch = BucketPiece {
                 bucket: piece.bucket,
                 first,
                 last,

@@ -12,7 +12,7 @@ use crate::key::KeyShape;
 
 /// Offsets and sizes in a record, in words unless stated otherwise.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct RecordLayout {
     pub(super) keeps_state: bool,
     pub(super) metered: bool,
     pub(super) param_words: usize,
@@ -54,7 +54,7 @@ pub(super) const PREFIX_LEN: u32 = 48;
 
 pub(super) const ONE_SHOT: u64 = 3;
 
-impl Layout {
+impl RecordLayout {
     pub(crate) fn new(program: &Program, table: &Table) -> Self {
         let ordered = KeyShape::of(table) == KeyShape::Ordered;
         let keeps_state = EntryState::is_kept_by(table);

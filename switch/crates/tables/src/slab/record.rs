@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sluice_program::{ActionId, Program};
 
 use super::layout::*;
-use super::{Extras, Slab};
+use super::storage::{Extras, Slab};
 use crate::action::{ActionEntry, ActionRef};
 use crate::binding::Binding;
 use crate::entry_state::EntryState;
@@ -23,9 +23,32 @@ use crate::row::{
 /// see the parent module.
 #[derive(Clone, Copy)]
 pub(crate) struct Record<'a> {
-    pub(super) slab: &'a Slab,
-    pub(super) slot: u32,
+    slab: &'a Slab,
+    slot: u32,
     pub(super) words: &'a [AtomicU64],
+}
+
+impl Slab {
+    /// Returns the record of a slot. The authoritative copy, a replica or a handle must refer to the slot.
+    #[inline]
+    pub(crate) fn record(&self, slot: u32) -> Record<'_> {
+        let start = slot as usize * self.layout.bytes();
+        let words = if start + self.layout.bytes() <= self.records.usable() {
+            // SAFETY: these bytes are usable, aligned to eight bytes, and always valid numbers. All accesses are
+            // atomic, or there are only reads (see `plain`). The memory lives as long as the slab.
+            unsafe {
+                let first = self.records.start().add(start).cast::<AtomicU64>();
+                std::slice::from_raw_parts(first, self.layout.words)
+            }
+        } else {
+            &[]
+        };
+        Record {
+            slab: self,
+            slot,
+            words,
+        }
+    }
 }
 
 impl<'a> Record<'a> {

@@ -6,7 +6,7 @@ use sluice_p4runtime::proto::v1::stream_message_response::Update as Response;
 use sluice_p4runtime::proto::v1::*;
 
 use super::Client;
-use crate::bench::{Frame, Seen, Walk};
+use crate::bench::{Frame, ReturnedPacket, Walk};
 use crate::outcome::{Failure, Outcome, same};
 
 /// The source address of marker packets, which show that all earlier packets were processed.
@@ -40,7 +40,7 @@ impl Client {
     ///
     /// # Errors
     /// The marker packet does not come back. Skipped if packets do not come back.
-    pub async fn walks(&mut self, walk: Walk, frame: Frame) -> Outcome<Vec<Seen>> {
+    pub async fn walks(&mut self, walk: Walk, frame: Frame) -> Outcome<Vec<ReturnedPacket>> {
         self.packet_out(frame.out(walk)).await?;
         let marker = Frame {
             src: MARKER,
@@ -50,7 +50,7 @@ impl Client {
         let mut seen = Vec::new();
         loop {
             let packet = self.next_of(packet_in).await?;
-            let packet = Seen::read(&packet)?;
+            let packet = ReturnedPacket::read(&packet)?;
             if packet.payload == marker.bytes() {
                 return Ok(seen);
             }
@@ -62,7 +62,7 @@ impl Client {
     ///
     /// # Errors
     /// The errors of [`walks`](Self::walks), or another number of packets.
-    pub async fn walk(&mut self, walk: Walk, frame: Frame) -> Outcome<Seen> {
+    pub async fn walk(&mut self, walk: Walk, frame: Frame) -> Outcome<ReturnedPacket> {
         let mut seen = self.walks(walk, frame).await?;
         match (seen.pop(), seen.is_empty()) {
             (Some(packet), true) => Ok(packet),

@@ -9,9 +9,8 @@ use tonic::{Code, Status};
 
 use super::Client;
 use super::expected::{Expected, check};
-use crate::bench::failed;
 use crate::entity::{IntoEntity, delete, insert, modify};
-use crate::outcome::{Failure, Outcome, same};
+use crate::outcome::{Failure, Outcome, failed, same};
 
 impl Client {
     /// Calls the Write RPC.

@@ -42,13 +42,13 @@ struct Moved {
 /// Returns all moves from one assignment to the next.
 fn moves(before: &Assignment, after: &Assignment) -> Vec<Moved> {
     let key = |of: &Assignment, owner: Option<usize>| owner.map(|owner| of.bidders[owner].key);
-    let all: Vec<Piece> = (0..COUNT)
-        .map(|bucket| Piece::whole(bucket, None))
+    let all: Vec<BucketPiece> = (0..COUNT)
+        .map(|bucket| BucketPiece::whole(bucket, None))
         .collect();
     let before_pieces = overlay(&all, &before.buckets.pieces(COUNT));
-    let before_pieces: Vec<Piece> = before_pieces
+    let before_pieces: Vec<BucketPiece> = before_pieces
         .into_iter()
-        .map(|(piece, _, owner)| Piece { owner, ..piece })
+        .map(|(piece, _, owner)| BucketPiece { owner, ..piece })
         .collect();
     let both = overlay(&before_pieces, &after.buckets.pieces(COUNT));
     let moves = both.into_iter().map(|(piece, from, to)| Moved {

@@ -13,7 +13,7 @@ use sluice_fib::{Address, Prefix, Rib, TOGETHER, TrackedRib, Trial};
 use sluice_program::Table;
 
 use super::classes::Classes;
-use super::vrfs::{Layout, Vrfs};
+use super::vrfs::{KeyLayout, Vrfs};
 use crate::entry_state::EntryState;
 use crate::key::KeyRef;
 use crate::slab::{Record, Slab};
@@ -70,7 +70,7 @@ impl VrfRoutes {
     }
 
     /// Returns the length and the value of the longest prefix that a key matches.
-    pub(super) fn longest(&self, layout: &Layout, key: &[u8]) -> Option<(u32, u32)> {
+    pub(super) fn longest(&self, layout: &KeyLayout, key: &[u8]) -> Option<(u32, u32)> {
         match self {
             Self::Narrow(routes) => {
                 let found = routes.rib().lookup(layout.narrow(key));
@@ -108,7 +108,7 @@ impl Routes {
     pub(crate) fn new(table: &Table, field: usize, slab: &Slab) -> Self {
         let classes = !EntryState::is_kept_by(table);
         Self {
-            vrfs: Vrfs::new(Layout::of(table, field)),
+            vrfs: Vrfs::new(KeyLayout::of(table, field)),
             touched: Vec::new(),
             classes: classes.then(|| Classes::new(slab.layout().row_words())),
         }
@@ -179,7 +179,7 @@ impl Routes {
         self.release(removed);
     }
 
-    fn change<R>(&mut self, at: usize, change: impl FnOnce(&mut VrfRoutes, &Layout) -> R) -> R {
+    fn change<R>(&mut self, at: usize, change: impl FnOnce(&mut VrfRoutes, &KeyLayout) -> R) -> R {
         let Vrfs { layout, list, .. } = &mut self.vrfs;
         let routes = &mut list[at].routes;
         let before = routes.is_changed();

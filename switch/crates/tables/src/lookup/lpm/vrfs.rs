@@ -12,7 +12,7 @@ use crate::packing::Packing;
 
 /// Positions of the fields in a key.
 #[derive(Clone, Debug)]
-pub(super) struct Layout {
+pub(super) struct KeyLayout {
     /// Byte ranges of the exact fields before and after the prefix field.
     exact: [Range<usize>; 2],
     /// Packing of the exact fields into a number, if these fields have at most 64 bits.
@@ -21,7 +21,7 @@ pub(super) struct Layout {
     pub(super) width: u32,
 }
 
-impl Layout {
+impl KeyLayout {
     /// Returns the layout of a table. `field` is the index of its prefix field.
     pub(super) fn of(table: &Table, field: usize) -> Self {
         let packed = Packing::bits(exact_fields(table)) <= u64::BITS;
@@ -82,7 +82,7 @@ pub(super) struct Vrf<T> {
 /// Maps each value of the exact fields, such as a VRF, to data of type `T`.
 #[derive(Debug)]
 pub(super) struct Vrfs<T> {
-    pub(super) layout: Layout,
+    pub(super) layout: KeyLayout,
     hasher: DefaultHashBuilder,
     pub(super) list: Vec<Vrf<T>>,
     /// Maps exact fields to positions in the list.
@@ -90,7 +90,7 @@ pub(super) struct Vrfs<T> {
 }
 
 impl<T> Vrfs<T> {
-    pub(super) fn new(layout: Layout) -> Self {
+    pub(super) fn new(layout: KeyLayout) -> Self {
         Self {
             layout,
             hasher: DefaultHashBuilder::default(),

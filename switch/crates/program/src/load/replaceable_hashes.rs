@@ -4,12 +4,12 @@
 //! A program that balances load often hashes a flow to a field that only a selector uses. The switch may choose any
 //! member of the group, as long as the same flow always gets the same member. So the value of such a field cannot be
 //! observed outside the switch. Every hash that spreads flows as evenly is correct, and all engines replace the
-//! program's hash by a cheaper one ([`Calculation::unseen`]).
+//! program's hash by a cheaper one ([`Calculation::replaceable`]).
 //!
 //! The router's own `multipath.p4` is such a program. With the cheaper hash, the packet rate with groups is 0.88 of the
 //! rate with a single path. With CRC-32, the packet rate with groups is 0.83 of that rate.
 //!
-//! [`Calculation::unseen`]: crate::Calculation::unseen
+//! [`Calculation::replaceable`]: crate::Calculation::replaceable
 
 use std::ops::Range;
 
@@ -24,14 +24,14 @@ use crate::program::{Program, StandardMetadata};
 
 /// Marks the calculations whose value cannot be observed outside the switch.
 pub(crate) fn note(program: &mut Program) {
-    let sights = Sights::of(program);
-    let mut unseen: Vec<bool> = program
+    let reads = FieldReads::of(program);
+    let mut replaceable: Vec<bool> = program
         .calculations
         .iter()
         .map(|calculation| calculation.algorithm.only_spreads())
         .collect();
     for checksum in &program.checksums {
-        unseen[checksum.calculation.index()] = false;
+        replaceable[checksum.calculation.index()] = false;
     }
     for op in ops(program) {
         if let Op::Hash {
@@ -40,12 +40,13 @@ pub(crate) fn note(program: &mut Program) {
             ..
         } = op
         {
-            let hidden = matches!(target, LValue::Field(slot) if sights.hide(program, *slot));
-            unseen[calculation.index()] &= hidden;
+            let hidden =
+                matches!(target, LValue::Field(slot) if reads.only_selectors_read(program, *slot));
+            replaceable[calculation.index()] &= hidden;
         }
     }
-    for (calculation, unseen) in program.calculations.iter_mut().zip(unseen) {
-        calculation.unseen = unseen;
+    for (calculation, replaceable) in program.calculations.iter_mut().zip(replaceable) {
+        calculation.replaceable = replaceable;
     }
 }
 
@@ -62,68 +63,68 @@ fn ops(program: &Program) -> impl Iterator<Item = &Op> {
 
 /// The parts of the PHV that a program reads.
 #[derive(Default)]
-struct Sights {
-    /// Ranges of bits that some code other than the inputs in `chosen_by` reads.
+struct FieldReads {
+    /// Ranges of bits that some code other than the inputs in `selector_inputs` reads.
     bits: Vec<Range<usize>>,
     /// Ranges of bits that are inputs of selectors whose hash algorithm only spreads flows.
-    chosen_by: Vec<Range<usize>>,
+    selector_inputs: Vec<Range<usize>>,
 }
 
-impl Sights {
+impl FieldReads {
     fn of(program: &Program) -> Self {
-        let mut sights = Self::default();
+        let mut reads = Self::default();
         for op in ops(program) {
-            sights.op(program, op);
+            reads.op(program, op);
         }
         for state in &program.states {
             for op in &state.ops {
-                sights.parser_op(program, op);
+                reads.parser_op(program, op);
             }
             for part in &state.key {
                 if let KeyPart::Field(slot) = part {
-                    sights.slot(*slot);
+                    reads.slot(*slot);
                 }
             }
         }
         for conditional in &program.conditionals {
-            sights.bool(program, &conditional.condition);
+            reads.bool(program, &conditional.condition);
         }
         for key in program.tables.iter().flat_map(|table| &table.key) {
             match key.source {
-                KeySource::Field(_, slot) | KeySource::Metadata(slot) => sights.slot(slot),
+                KeySource::Field(_, slot) | KeySource::Metadata(slot) => reads.slot(slot),
                 KeySource::Valid(_) => {}
             }
         }
         for checksum in &program.checksums {
-            sights.slot(checksum.target);
+            reads.slot(checksum.target);
             if let Some(condition) = &checksum.condition {
-                sights.bool(program, condition);
+                reads.bool(program, condition);
             }
         }
         for calculation in &program.calculations {
-            sights.inputs(program, &calculation.input);
+            reads.inputs(program, &calculation.input);
         }
         let digests = program.digests.iter().flat_map(|digest| &digest.fields);
-        digests.for_each(|(_, slot)| sights.slot(*slot));
+        digests.for_each(|(_, slot)| reads.slot(*slot));
         let lists = program.field_lists.iter().flat_map(|list| &list.fields);
-        lists.for_each(|slot| sights.slot(*slot));
-        sights.standard(&program.standard_metadata);
+        lists.for_each(|slot| reads.slot(*slot));
+        reads.standard(&program.standard_metadata);
         let profiles = program.profiles.iter();
         for selector in profiles.filter_map(|profile| profile.selector.as_ref()) {
             for input in &selector.input {
                 match input {
                     CalculationInput::Field(_, slot) if selector.algorithm.only_spreads() => {
-                        sights.chosen_by.push(bits(*slot));
+                        reads.selector_inputs.push(bits(*slot));
                     }
-                    other => sights.inputs(program, std::slice::from_ref(other)),
+                    other => reads.inputs(program, std::slice::from_ref(other)),
                 }
             }
         }
-        sights
+        reads
     }
 
     /// Returns whether only selectors read a metadata field.
-    fn hide(&self, program: &Program, slot: FieldSlot) -> bool {
+    fn only_selectors_read(&self, program: &Program, slot: FieldSlot) -> bool {
         let own = bits(slot);
         let mut instances = program.headers.iter().filter(|header| header.metadata);
         let in_metadata = instances.any(|header| {
@@ -131,7 +132,7 @@ impl Sights {
             all.start <= own.start && own.end <= all.end
         });
         let meets = |other: &Range<usize>| other.start < own.end && own.start < other.end;
-        in_metadata && self.chosen_by.contains(&own) && !self.bits.iter().any(meets)
+        in_metadata && self.selector_inputs.contains(&own) && !self.bits.iter().any(meets)
     }
 
     fn slot(&mut self, slot: FieldSlot) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks that a hash is marked as unobservable if and only if nothing except selectors uses it.
+//! Checks that a hash is marked as replaceable if and only if nothing except selectors uses it.
 
 use serde_json::{Value, json};
 use sluice_program::Program;
@@ -75,12 +75,12 @@ fn assign(header: &str, name: &str, value: Value) -> Value {
 }
 
 /// Changes the program that [`balanced`] returns. Returns whether the calculation of the changed program is marked as
-/// unseen.
-fn unseen(change: impl FnOnce(&mut Value)) -> bool {
+/// replaceable.
+fn replaceable(change: impl FnOnce(&mut Value)) -> bool {
     let mut json = balanced();
     change(&mut json);
     let program = Program::from_json(json.to_string().as_bytes());
-    program.expect("a program").calculations[0].unseen
+    program.expect("a program").calculations[0].replaceable
 }
 
 fn push(list: &mut Value, value: Value) {
@@ -88,30 +88,30 @@ fn push(list: &mut Value, value: Value) {
 }
 
 #[test]
-fn a_hash_that_only_a_selector_chooses_by_is_seen_by_nobody() {
-    assert!(unseen(|_| {}));
+fn a_hash_is_replaceable_if_only_a_selector_uses_its_value() {
+    assert!(replaceable(|_| {}));
     for algorithm in ["crc16", "xxh64"] {
-        assert!(unseen(
+        assert!(replaceable(
             |json| json["calculations"][0]["algo"] = algorithm.into()
         ));
     }
 }
 
 #[test]
-fn who_names_a_hash_that_treats_flows_alike_gets_it() {
+fn a_hash_that_does_more_than_spread_flows_is_not_replaceable() {
     for algorithm in ["xor16", "csum16", "identity", "random"] {
-        assert!(!unseen(
+        assert!(!replaceable(
             |json| json["calculations"][0]["algo"] = algorithm.into()
         ));
     }
-    assert!(!unseen(|json| {
+    assert!(!replaceable(|json| {
         json["pipelines"][0]["action_profiles"][0]["selector"]["algo"] = "identity".into();
     }));
 }
 
 #[test]
-fn what_operations_take_from_the_field_is_seen() {
-    let seen = [
+fn a_hash_is_not_replaceable_if_operations_use_its_value() {
+    let uses = [
         assign("m", "copy", field("m", "hash")),
         assign("h", "mark", expression("+", field("m", "hash"), hex("0x1"))),
         json!({"op": "assign_header", "parameters": [
@@ -123,13 +123,13 @@ fn what_operations_take_from_the_field_is_seen() {
         hash_to("h", "mark"),
         hash_to("m", "copy"),
     ];
-    for op in seen {
+    for op in uses {
         let name = op.to_string();
-        let unseen = unseen(|json| push(&mut json["actions"][0]["primitives"], op));
-        assert!(!unseen, "{name}");
+        let replaceable = replaceable(|json| push(&mut json["actions"][0]["primitives"], op));
+        assert!(!replaceable, "{name}");
     }
     let more = expression("^", field("m", "hash"), field("m", "copy"));
-    assert!(unseen(|json| {
+    assert!(replaceable(|json| {
         push(
             &mut json["actions"][0]["primitives"],
             assign("m", "hash", more),
@@ -138,28 +138,28 @@ fn what_operations_take_from_the_field_is_seen() {
 }
 
 #[test]
-fn keys_conditions_and_lists_see_the_field() {
+fn a_hash_is_not_replaceable_if_keys_conditions_or_lists_use_its_value() {
     let target = json!(["m", "hash"]);
-    assert!(!unseen(|json| {
+    assert!(!replaceable(|json| {
         json["pipelines"][0]["tables"][0]["key"][0]["target"] = target.clone();
     }));
-    assert!(!unseen(|json| {
+    assert!(!replaceable(|json| {
         let condition = expression("==", field("m", "hash"), hex("0x1"));
         json["pipelines"][0]["conditionals"][0]["expression"] = condition;
     }));
-    assert!(!unseen(|json| {
+    assert!(!replaceable(|json| {
         let key = json!([{"type": "field", "value": target}]);
         json["parsers"][0]["parse_states"][0]["transition_key"] = key;
     }));
     for list in ["learn_lists", "field_lists"] {
-        assert!(!unseen(|json| {
+        assert!(!replaceable(|json| {
             push(
                 &mut json[list],
                 json!({"name": "list", "id": 1, "elements": [field("m", "hash")]}),
             );
         }));
     }
-    assert!(!unseen(|json| {
+    assert!(!replaceable(|json| {
         push(
             &mut json["calculations"],
             json!({"name": "other", "id": 1, "algo": "crc32", "input": [field("m", "hash")]}),

@@ -3,7 +3,6 @@
 
 use sluice_program::{Program, TableId};
 
-use super::TableReplica;
 use crate::action::ActionRef;
 use crate::binding::Binding;
 use crate::entry_state::EntryState;
@@ -15,6 +14,7 @@ use crate::model::KeyField;
 use crate::row::{ROW_HIT, Row};
 use crate::slab::Target;
 use crate::table_lookup::TableLookup;
+use crate::table_replica::TableReplica;
 use crate::wait::Wait;
 
 /// An entry that a packet's key matches.
@@ -107,8 +107,8 @@ impl TableReplica {
         }
     }
 
-    /// Returns the row for a key, or the default entry's row on a miss. See [`TableHandle`]. `key` must have the
-    /// table's `key_bytes`.
+    /// Returns the row for a key, or the default entry's row on a miss. See [`TableHandle`](crate::TableHandle). `key`
+    /// must have the table's `key_bytes`.
     #[inline]
     pub fn row(&self, table: TableId, key: &[u8]) -> Row<'_> {
         let table = &self.tables[table.index()];
