@@ -7,12 +7,12 @@
 //! refers to its slot. Modifying an entry writes a new record, so each replica keeps its own version. A slot becomes
 //! free when both replicas have dropped it (see [`left_right`](crate::left_right)) and no handle refers to it.
 //!
-//! All versions of an entry share the state that packets write. This state is in the record of the entry's first
-//! version, the *holder*. The holder lives as long as the entry.
+//! All versions of an entry share the state that packets write (counter, time of the last hit). This state is in the
+//! record of the entry's first version, the *holder*. The holder stays in use as long as the entry exists.
 //!
-//! Records are contiguous. Address space is reserved for the largest number of records that the table can need. So a
-//! record never moves, and its slot alone determines its address. Memory of records that were never written is not
-//! touched.
+//! Records are contiguous. At creation, a slab reserves address space for the largest number of records that the table
+//! can need. So a record never moves, and its slot alone determines its address. Records that were never written take
+//! no memory.
 //!
 //! [`layout`] defines the offsets in a record, [`record`] reads a record.
 
@@ -50,7 +50,7 @@ const SPARE: usize = 1 << 16;
 /// limited.
 const MAX_SLOTS: usize = 1 << (u64::BITS - ROW_HOLDER);
 
-/// Optional fields that few entries have.
+/// Fields that most entries do not have. They are stored outside the record.
 #[derive(Debug, Default)]
 pub(crate) struct Extras {
     pub(crate) controller_metadata: u64,
@@ -118,8 +118,8 @@ impl Slab {
     pub(crate) fn record(&self, slot: u32) -> Record<'_> {
         let start = slot as usize * self.layout.bytes();
         let words = if start + self.layout.bytes() <= self.records.usable() {
-            // SAFETY: these bytes are usable, aligned to eight bytes, and always valid numbers. All accesses are
-            // atomic, or there are only reads (see `plain`). The memory lives as long as the slab.
+            // SAFETY: these bytes are usable, aligned to eight bytes, and valid as numbers. Records are accessed either
+            // atomically or only for reading (see `plain`). The memory lives as long as the slab.
             unsafe {
                 let first = self.records.start().add(start).cast::<AtomicU64>();
                 std::slice::from_raw_parts(first, self.layout.words)
@@ -160,7 +160,7 @@ impl Slab {
         }
     }
 
-    /// Returns the address of the packet state, if the state is in the record of another slot.
+    /// Returns the address of the packet state if another slot's record holds it.
     #[inline(always)]
     pub(crate) fn state_of_holder(&self, slot: u32) -> Option<*const u8> {
         let layout = &self.layout;
@@ -260,7 +260,8 @@ impl Slab {
         }
     }
 
-    /// Returns whether this slot holds packet state. If so, it must stay in use when its entry is modified.
+    /// Returns whether this slot's record holds the packet state of its entry. If so, the slot must stay in use when
+    /// the entry is modified.
     pub(crate) fn is_holder(&self, slot: u32) -> bool {
         self.layout.keeps_state && self.record(slot).holder() == slot
     }
@@ -269,7 +270,7 @@ impl Slab {
     /// the slot, if a handle still refers to it.
     pub(crate) fn release(&self, slot: u32) -> bool {
         let record = self.record(slot);
-        // Acquire: reads through dropped handles must be complete before the slot is reused.
+        // Acquire: reads through handles that were dropped must be complete before the slot is reused.
         let notes = record.words[self.layout.notes].load(Ordering::Acquire);
         if notes as u32 != 0 {
             return false;
