@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs a session on the runtime's thread. The session connects and arbitrates. Then it does these
+//! Runs a session on the runtime's thread. The session connects and arbitrates. Then it does three
 //! tasks concurrently:
 //!
-//! * It receives the stream.
+//! * It receives the messages of the stream.
 //! * It sends writes and pipeline configurations one after another. The switch must apply next hop,
-//!   group and route in the controller's order.
+//!   group and route in the order in which the controller sends them.
 //! * It runs reads and all other requests concurrently.
 //!
 //! The session ends when the client or the switch ends the stream. A session never reconnects.
 //!
-//! If Python is too slow, reads slow down. Each queued part of a read holds a permit. While no
-//! permit is free, HTTP/2 flow control stops the switch. All stopped reads together cannot fill the
-//! connection's window, so packet-ins still pass.
+//! If Python is slow, reads slow down. Each queued part of a read holds a permit. While no permit is
+//! free, the session does not receive further parts, and HTTP/2 flow control stops the switch. All
+//! stopped reads together cannot fill the connection's window, so packet-ins still arrive.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -58,12 +58,12 @@ const MESSAGE_LIMIT: usize = 256 * 1024 * 1024;
 const METADATA_LIMIT: u32 = 16 * 1024 * 1024;
 /// Limit of concurrent reads.
 const READS: usize = 8;
-/// Largest number of punted packets that are queued for Python together.
+/// Maximum number of punted packets that are moved to Python's queue together.
 const PUNTS: usize = 64;
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
 
-/// A request from Python, registered in the inbox under `number`.
+/// A request from Python. The inbox has registered it under `number`.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) number: u64,
@@ -94,7 +94,8 @@ impl Method {
         }
     }
 
-    /// Returns whether calls of this method must reach the switch in order.
+    /// Returns whether calls of this method must reach the switch in the order in which Python made
+    /// them.
     pub(super) fn is_ordered(self) -> bool {
         matches!(self, Self::Write | Self::SetPipeline)
     }
@@ -169,7 +170,7 @@ async fn connect(address: &str, endpoint: Endpoint) -> Result<Channel, Status> {
     })
 }
 
-/// Returns the root cause of an error, for example "Connection refused". The root cause is the most
+/// Returns the message of an error's root cause, for example "Connection refused". It is the most
 /// specific message.
 pub(super) fn innermost(error: &dyn std::error::Error) -> String {
     let mut error = error;
@@ -234,7 +235,7 @@ async fn receive_stream(shared: &Shared, channel: Channel, outgoing: Outgoing) -
     }
 }
 
-/// Returns the next message of a stream if it has arrived already.
+/// Returns the next message of a stream if it has already arrived. Does not wait.
 fn arrived(messages: &mut Streaming<Bytes>) -> Option<Result<Option<Bytes>, Status>> {
     let mut context = Context::from_waker(Waker::noop());
     match Pin::new(messages).poll_next(&mut context) {
@@ -312,8 +313,8 @@ async fn answer_read(shared: &Shared, channel: Channel, call: Call) {
         .update(|inbox| inbox.answer(call.number, answer));
 }
 
-/// Runs a read and queues its parts. The request timeout does not include the time spent waiting
-/// for Python.
+/// Runs a read and queues the parts of its answer. The request timeout does not count the time for
+/// which this waits for Python.
 async fn read(shared: &Shared, channel: Channel, number: u64, message: Bytes) -> Result<(), Code> {
     let path = Method::Read.path();
     let start = async {
@@ -325,7 +326,7 @@ async fn read(shared: &Shared, channel: Channel, number: u64, message: Bytes) ->
     };
     let mut parts = within(shared, start).await?.into_inner();
     loop {
-        // This error cannot occur, because the semaphore is never closed.
+        // Acquiring a permit cannot fail, because the semaphore is never closed.
         let Ok(permit) = Arc::clone(&shared.read_parts).acquire_owned().await else {
             return Ok(());
         };

@@ -11,10 +11,10 @@ use super::inbox::{Counters, Inbox};
 use super::inlet::Inlet;
 use crate::mailbox::Mailbox;
 
-/// Limit of read parts that are queued for Python.
+/// Limit of queued parts of answers to reads.
 const READ_PARTS: usize = 64;
 
-/// State that the session shares with the client's handle.
+/// State that a session shares with the client's handle and with the fast path.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) address: String,
