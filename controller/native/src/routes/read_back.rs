@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decodes routes from an encoded ReadResponse. A response can have a million entities, which
-//! differ mostly in their prefix.
+//! Decodes routes from an encoded ReadResponse, which Python reads back from the switch. A response
+//! can have a million entities, which differ mostly in their prefix.
 //!
-//! The TableEntry of a route has a *head* (table and VRF), the LPM match, and a *tail* (the
-//! action). There are few different heads and tails. Python decodes one entity for each combination
-//! of head and tail. This module then decodes all other entities with the same head and tail.
-//! Python decodes all remaining entities.
+//! The TableEntry of a route has three parts: a *head* (table and VRF), the LPM match, and a *tail*
+//! (the action). There are few different heads and tails. Python decodes one entity for each
+//! combination of head and tail, and teaches it to this module. This module then decodes all other
+//! entities with the same head and tail. Python decodes all remaining entities.
 
 use std::collections::HashMap;
 
 use super::slot::RouteSlot;
 
-/// Limit of stored tails. At the limit, all heads and tails are forgotten.
+/// Maximum number of known tails. When it is reached, all heads and tails are forgotten.
 const TAILS: usize = 65_536;
 
 // Tags of the protobuf fields, in their usual order.
@@ -22,13 +22,13 @@ const FIELD_ID: u8 = 0x08; // FieldMatch.field_id
 const LPM: u8 = 0x22; // FieldMatch.lpm
 const VALUE: u8 = 0x0A; // FieldMatch.LPM.value
 const LENGTH: u8 = 0x10; // FieldMatch.LPM.prefix_len
-/// Lowest first octet of a varint with several octets.
+/// Smallest first octet of a varint that has more than one octet.
 const LONG: u8 = 0x80;
 
 /// Offset of the TableEntry in an Entity, if the Entity's length fits in one octet.
 const ENTRY: usize = 2;
 
-/// Encoding of a table and a VRF, with the meaning of the encoding.
+/// A head: the encoding of a table and a VRF, and what it means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The encoded fields of a TableEntry before the LPM match.
@@ -42,8 +42,8 @@ pub struct Head {
 }
 
 impl Head {
-    /// Returns the prefix and the tail of an entity with this head. Returns `None` if the encoding
-    /// is unusual.
+    /// Splits an entity with this head into the prefix and the tail. Returns `None` if the entity
+    /// has another head or is encoded in an unusual way.
     fn cut<'a>(&self, entity: &'a [u8]) -> Option<(RouteSlot, &'a [u8])> {
         let entry = entity.get(ENTRY..)?;
         let [TABLE_ENTRY, length, ..] = *entity else {
@@ -85,7 +85,7 @@ impl Head {
     }
 }
 
-/// Maps encoded tails to target numbers.
+/// The known heads and tails. Maps each encoded tail to the number of its target.
 type Tails = HashMap<Box<[u8]>, u32>;
 
 /// The known heads and tails.
@@ -96,9 +96,9 @@ pub struct Forms {
 }
 
 impl Forms {
-    /// Learns the head and the tail of `entity`, which is the route of `slot` to `target`. Later
-    /// entities with the same head and tail are routes to the same target. Ignores an entity with
-    /// an unusual encoding.
+    /// Learns the head and the tail of `entity`, which is the route of `slot` to `target`. From
+    /// then on, entities with the same head and tail are decoded as routes to this target. Ignores
+    /// an entity that is encoded in an unusual way.
     pub fn learn(&mut self, head: Head, entity: &[u8], slot: &RouteSlot, target: u32) {
         let Some((_, tail)) = head.cut(entity).filter(|(found, _)| found == slot) else {
             return;

@@ -14,7 +14,7 @@ const INSERT: u8 = 1;
 const MODIFY: u8 = 2;
 const DELETE: u8 = 3;
 
-/// Encoded table and VRF of a TableEntry, and the encoded field id of its LPM match.
+/// The encoded table and VRF of a TableEntry, and the encoded field id of its LPM match.
 pub type Head = (Box<[u8]>, Box<[u8]>);
 
 /// Encoded parts that many routes share.
@@ -36,7 +36,8 @@ pub struct RouteUpdate {
     pub operation: u8,
 }
 
-/// Updates that are sent to the switch together. Their records stay pinned until [`Table::land`].
+/// Updates that are sent to the switch together. The records of the updates stay pinned until the batch
+/// ends ([`Table::land`]).
 #[derive(Debug, Default)]
 pub struct Batch {
     items: Vec<RouteUpdate>,
@@ -51,8 +52,8 @@ impl Batch {
     }
 }
 
-/// Pinned records that were taken from a queue. Python has not decided yet whether these records may
-/// be written.
+/// Records that were taken from a queue, and are pinned. Python must still decide which of them may be
+/// written.
 #[derive(Debug, Default)]
 pub struct Taken {
     numbers: Vec<u32>,
@@ -62,7 +63,7 @@ pub struct Taken {
     pub heads: Vec<(u8, u32)>,
 }
 
-/// Taken records, sorted by whether they can be written.
+/// Taken records, after Python has decided which targets are ready.
 #[derive(Debug, Default)]
 pub struct Sorted {
     /// Updates to write now.
@@ -74,8 +75,8 @@ pub struct Sorted {
 }
 
 impl Table {
-    /// Takes at most `limit` records from a queue. Moves records with a write in flight to
-    /// `postponed`, and keeps these records pinned. Drops records that no longer need a write.
+    /// Takes at most `limit` records from a queue. If a record has a write in flight, moves it to
+    /// `postponed`, where it stays pinned. Drops records that no longer need a write.
     pub fn take(&mut self, waiting: Waiting, limit: usize, postponed: &mut Vec<u32>) -> Taken {
         let mut taken = Taken::default();
         let (mut targets, mut heads) = (HashSet::new(), HashSet::new());
@@ -111,8 +112,8 @@ impl Table {
         taken
     }
 
-    /// Makes a batch of taken records. Records whose target is not in `ready` are not part of the
-    /// batch. The table must not have changed since [`Self::take`].
+    /// Makes a batch of taken records. Leaves out the records whose target is not in `ready`. The table
+    /// must not have changed since [`Self::take`].
     pub fn sort(&mut self, taken: Taken, waiting: Waiting, ready: &HashSet<u32>) -> Sorted {
         let mut sorted = Sorted::default();
         sorted.batch.era = self.era();
@@ -150,7 +151,7 @@ impl Table {
         self.requeue(taken.numbers, waiting);
     }
 
-    /// Queues pinned records again and unpins them.
+    /// Queues pinned records again, and unpins them.
     pub fn requeue(&mut self, numbers: Vec<u32>, waiting: Waiting) {
         for number in numbers {
             self.enqueue(number, waiting);
@@ -158,9 +159,9 @@ impl Table {
         }
     }
 
-    /// Ends a batch. `applied` is true if the switch has applied all updates of the batch.
-    /// Otherwise the batch has failed, or no answer will come. The records are then queued again in
-    /// the queue `again`, if given.
+    /// Ends a batch. `applied` is true if the switch has applied all updates of the batch. It is false if
+    /// the switch refused an update, or if no answer will come. The records are then queued again in the
+    /// queue `again`, if one is given.
     pub fn land(&mut self, batch: &mut Batch, applied: bool, again: Option<Waiting>) {
         if std::mem::replace(&mut batch.landed, true) {
             return;
@@ -179,7 +180,7 @@ impl Table {
         }
     }
 
-    /// Returns the prefix of an update. The batch of the update must not have landed.
+    /// Returns the prefix of an update. The batch of the update must not have ended.
     pub fn slot_of(&self, item: &RouteUpdate) -> RouteSlot {
         self.slot(item.number)
     }

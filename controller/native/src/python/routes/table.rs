@@ -16,7 +16,8 @@ use crate::routes::read_back::{Forms, Head};
 use crate::routes::slot::RouteSlot;
 use crate::routes::table::{Column, Waiting};
 
-/// Prefixes that a walk found, and the prefix after which the walk continues.
+/// Prefixes that one step of a walk found, and the prefix after which the next
+/// step starts.
 type Walked<'py> = (Vec<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>);
 
 /// Converts an argument to a prefix. Raises ValueError for any other object.
