@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Resolves a read request: finds the entities that pass its filters.
+//! Finds the entities that a read request selects.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ impl Reader<'_> {
             Kind::PacketReplicationEngineEntry(entry) => self.replication(entry),
             Kind::ValueSetEntry(entry) => self.value_sets(entry),
             Kind::DigestEntry(entry) => self.digests(entry),
-            // There are no architecture-specific externs, so a wildcard finds none.
+            // This architecture has no externs of its own, so a wildcard finds none.
             Kind::ExternEntry(entry) if entry.extern_type_id == 0 => Ok(()),
             Kind::ExternEntry(entry) => Err(unknown("extern type", entry.extern_type_id)),
         }
@@ -74,7 +74,7 @@ impl Reader<'_> {
             }
             return Ok(vec![Found::Default(self.view.default_entry(table.id))]);
         }
-        // A read must not assign numbers to new strings.
+        // A read must not assign numbers to strings that are new.
         if !key::knows(&table.fields, &filter.r#match) {
             return Ok(Vec::new());
         }
@@ -83,7 +83,7 @@ impl Reader<'_> {
             let (key, priority) = key::decode_with_priority(table, filter)?;
             return match self.view.entry(table.id, &key, priority) {
                 Ok(entry) => Ok(vec![Found::Entry(entry)]),
-                // A filter that matches no entry is not an error.
+                // If the filter matches no entry, the result is empty. That is not an error.
                 Err(TableError::NotFound(_)) => Ok(Vec::new()),
                 Err(error) => Err(error.into()),
             };
@@ -279,7 +279,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Returns the cells of an array that a request selects. Ignores the index in a request for all arrays.
+    /// Returns the cells of an array that a request selects. If the request is for all arrays, ignores its index.
     fn cells<Id>(
         &self,
         array: &ArraySchema<Id>,

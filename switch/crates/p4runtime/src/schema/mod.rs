@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Binds P4Info to a program: maps P4Info ids to the program's objects.
+//! Binds P4Info to a program: finds the program's object for each P4Info id.
 //!
-//! A P4Info that does not fit the program is refused as a whole, and the error has the object's name. After that, a
-//! lookup here fails only because of a client's mistake. Clients do not see objects of the program that P4Info does not
-//! list (tables that p4c created). Some tables, action profiles and digests are only in P4Info, because p4c leaves
-//! unused objects out of the program. Such objects have no state. If a client names such an object, the error says that
-//! the program does not use it.
+//! A P4Info that does not fit the program is refused as a whole, and the error names the object that does not fit. So a
+//! later lookup fails only if the client made a mistake. Clients cannot see objects of the program that P4Info does not
+//! list, such as tables that p4c created. The reverse also occurs: p4c leaves unused tables, action profiles and
+//! digests out of the program, but lists them in P4Info. They have no state. If a client names such an object, the
+//! error says that the program does not use it.
 
 mod binding;
 mod error;
@@ -117,7 +117,7 @@ pub struct Schema {
     pub digests: BTreeMap<u32, DigestSchema>,
     /// Value sets.
     pub value_sets: BTreeMap<u32, ValueSetSchema>,
-    /// Objects that only P4Info lists, by P4Info id: kind and name.
+    /// Objects that P4Info lists and the program lacks, by P4Info id: kind and name.
     pub unused: BTreeMap<u32, String>,
     /// The roles to which `@p4runtime_role` assigns an object, by the object's P4Info id.
     pub roles: BTreeMap<u32, Vec<String>>,
@@ -173,8 +173,8 @@ impl Schema {
             .map(|(id, table)| (*id, table))
     }
 
-    /// Returns the P4Info id and the schema of the digest with this name. The program has an id for every call of
-    /// `digest()`. All calls of one digest have the name that P4Info uses.
+    /// Returns the P4Info id and the schema of the digest with this name. In the program, every call of `digest()` has
+    /// an id of its own; all calls of one digest share the name, which P4Info also uses.
     pub fn digest_named(&self, name: &str) -> Option<(u32, &DigestSchema)> {
         self.digests
             .iter()

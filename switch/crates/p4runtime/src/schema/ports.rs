@@ -2,13 +2,13 @@
 //! Finds the type of port numbers in replicas and watch ports (P4Runtime specification, "Translation of Port Numbers").
 //! These fields hold ports as the controller defines them, but P4Info does not give their type.
 //!
-//! The type is taken from other objects for which P4Info gives the type of a port:
+//! So the type is taken from another object whose type P4Info gives and that also holds a port:
 //!
 //! 1. the type of a match field that is a port of `standard_metadata`;
 //! 2. the type of an action's parameter that becomes `egress_spec`;
 //! 3. the type of `ingress_port` or `egress_port` in a packet-in or packet-out header.
 //!
-//! The first of these types that is a string for clients is used. If there is none, ports are numbers.
+//! Of these types, the first one that is a string for clients is used. If none of them is a string, ports are numbers.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ use crate::schema::names::{self, Names};
 pub struct PortType(Option<(Arc<Names>, usize)>);
 
 impl PortType {
-    /// Finds the type. Order: tables, actions and controller headers must be bound before.
+    /// Finds the type. Order: tables, actions and controller headers must be bound first.
     pub(super) fn find(schema: &Schema, program: &Program) -> Self {
         let names = of_match_fields(schema, program)
             .or_else(|| of_parameters(schema, program))
@@ -41,8 +41,8 @@ impl PortType {
         self.0.as_ref().map(|(names, width)| (names, *width))
     }
 
-    /// Decodes a port. Refuses a string whose number was assigned when a client wrote it, because such a string does
-    /// not name a port.
+    /// Decodes a port. Some strings have a number only because a client wrote the string. Such a string does not name a
+    /// port, and is refused.
     pub fn decode(&self, port: &[u8]) -> UpdateResult<u32> {
         let Some((names, width)) = self.strings() else {
             return bytestring::to_u32(port);
@@ -97,8 +97,8 @@ fn of_parameters<'s>(schema: &'s Schema, program: &Program) -> Option<&'s Arc<Na
         })
 }
 
-/// Returns whether an action assigns this parameter to a field unchanged. p4c adds a mask for a cast between types of
-/// one width, but loading a program removes this mask.
+/// Returns whether an action copies this parameter to a field unchanged. For a cast between types of one width, p4c
+/// adds a mask, but the loader of the program has already removed it.
 fn becomes(action: &Action, param: &str, field: FieldSlot) -> bool {
     let Some(param) = action.params.iter().find(|other| other.name == param) else {
         return false;
