@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds hashes whose value cannot be observed outside the switch.
+//! Finds hashes whose value affects only which member of a group a flow gets.
 //!
-//! A program that balances load often hashes a flow to a field that only a selector uses. The switch may choose any
-//! member of the group, as long as the same flow always gets the same member. So the value of such a field cannot be
-//! observed outside the switch. Every hash that spreads flows as evenly is correct, and all engines replace the
-//! program's hash by a cheaper one ([`Calculation::unseen`]).
+//! A program that balances load often hashes a flow into a metadata field that only a selector uses. The switch may
+//! choose any member of the group, as long as the same flow always gets the same member. So nobody can tell which hash
+//! was used, if it spreads flows as evenly. All engines replace the program's hash by a cheaper one
+//! ([`Calculation::unseen`]).
 //!
 //! The router's own `multipath.p4` is such a program. With the cheaper hash, the packet rate with groups is 0.88 of the
 //! rate with a single path. With CRC-32, the packet rate with groups is 0.83 of that rate.
@@ -22,7 +22,7 @@ use crate::layout::FieldSlot;
 use crate::parser::{KeyPart, ParserOp};
 use crate::program::{Program, StandardMetadata};
 
-/// Marks the calculations whose value cannot be observed outside the switch.
+/// Marks the calculations whose value only selectors use.
 pub(crate) fn note(program: &mut Program) {
     let sights = Sights::of(program);
     let mut unseen: Vec<bool> = program
@@ -60,12 +60,12 @@ fn ops(program: &Program) -> impl Iterator<Item = &Op> {
     actions.chain(parsers).chain(&program.deparser.ops)
 }
 
-/// The parts of the PHV that a program reads.
+/// The bits of the PHV that a program reads, separately for selectors and for all other code.
 #[derive(Default)]
 struct Sights {
-    /// Ranges of bits that some code other than the inputs in `chosen_by` reads.
+    /// Ranges of bits that any other code than the selectors of `chosen_by` reads.
     bits: Vec<Range<usize>>,
-    /// Ranges of bits that are inputs of selectors whose hash algorithm only spreads flows.
+    /// Ranges of bits that are inputs of selectors. Only selectors whose hash algorithm only spreads flows.
     chosen_by: Vec<Range<usize>>,
 }
 
@@ -217,8 +217,8 @@ impl Sights {
 
     fn op(&mut self, program: &Program, op: &Op) {
         match op {
-            // If a field is read only to compute its own new value, this does not expose the value, because expressions
-            // have no side effects.
+            // If an assignment reads a field only to compute the new value of the same field, this does not count as
+            // reading it. Expressions have no side effects, so the value does not get anywhere else.
             Op::Assign(LValue::Field(to), value) => {
                 let known = self.bits.len();
                 self.arith(program, value);
