@@ -14,7 +14,7 @@ use crate::options::{Admin, Options};
 /// The running admin service, if there is one.
 pub(crate) struct Running(Option<(oneshot::Sender<()>, JoinHandle<()>)>);
 
-/// Returns the version, the device id and the P4Runtime address, which the device does not know.
+/// Returns what the device itself does not know: the version, the device id and the P4Runtime address.
 pub(crate) fn about(options: &Options, p4runtime_address: String) -> About {
     About {
         version: crate::VERSION,
@@ -54,8 +54,8 @@ pub(crate) async fn start(
     tracing::info!(address = server.address()?, "serving `sluice-switch ctl`");
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(async move {
-        // `stopped` yields a message of `Running::stop`, or an error if the switch has failed. The service ends in both
-        // cases.
+        // `stopped` yields a message when `Running::stop` is called, and an error when the switch has failed. In both
+        // cases the service ends.
         if let Err(error) = server.serve(async { drop(stopped.await) }).await {
             tracing::error!(%error, "`sluice-switch ctl` is no longer served");
         }
@@ -63,7 +63,7 @@ pub(crate) async fn start(
     Ok(Running(Some((stop, task))))
 }
 
-/// Returns the options for attaching interfaces, both at the start and when ports are added later.
+/// Returns the options with which interfaces are attached, at the start and later.
 pub(crate) fn interface_options(options: &Options) -> InterfaceOptions {
     InterfaceOptions {
         ring_frames: options.rx_ring as usize,
