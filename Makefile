@@ -21,13 +21,13 @@ export CARGO_TARGET_DIR ?= $(ROOT)/switch/target
 # The switch under test: sluice-switch, or bmv2 if simple_switch_grpc is installed.
 TARGET ?= sluice-switch
 export TARGET
-# Engine of sluice-switch, interpreter or native, in all targets that start sluice-switch.
+# Engine of sluice-switch (interpreter or native), for all targets that start sluice-switch.
 ENGINE ?=
 ifneq ($(ENGINE),)
 export SLUICE_ENGINE := $(ENGINE)
 endif
-# FUZZ is one target of `make fuzz` (default: all). SECONDS is the running time of each target. Without SECONDS, each
-# target runs a fixed number of inputs.
+# FUZZ selects one target of `make fuzz` (default: all). SECONDS is the running time of each target. Without SECONDS,
+# each target runs a fixed number of inputs.
 FUZZ ?=
 SECONDS ?=
 # Arguments for the program that a make target runs, for example: make ptf ARGS=outbound_policy.
@@ -41,7 +41,7 @@ BENCH := .venv/bench/bin
 PIP_INSTALL := pip install --quiet --no-build-isolation
 NATIVE := controller/src/sluice/_native.abi3.so
 SWITCH := $(CARGO_TARGET_DIR)/release/sluice-switch
-# cargo shows its progress on a terminal only.
+# Makes cargo show its progress on a terminal, and nowhere else.
 QUIET := $(shell test -t 2 || echo --quiet)
 TIMED := $(ROOT)/switch/timed
 
@@ -134,7 +134,7 @@ ptf: $(STAMPS)/ptf switch ## Run the PTF suite on TARGET
 e2e: setup-run $(STAMPS)/shell ## Test FRR, controller and switch together, in namespaces, on TARGET
 	$(CONTROLLER)/python -m pytest -q -c topo/pytest.ini topo/e2e topo/interop $(ARGS)
 
-# Options: ARGS="--packets N --seed S". Packets that fail are saved under build/prove.
+# Options: ARGS="--packets N --seed S". Packets for which the test fails are saved under build/prove.
 .PHONY: prove
 prove: setup-run ## Test with a million hostile packets, random restarts and kills under traffic that no packet leaks or is lost
 	PYTHONPATH=topo:testkit/src $(CONTROLLER)/python -m sluice_adversary --target $(TARGET) $(ARGS)
@@ -143,7 +143,7 @@ prove: setup-run ## Test with a million hostile packets, random restarts and kil
 	SLUICE_RESTARTS=200 $(CONTROLLER)/python -m pytest -q -c topo/pytest.ini topo/e2e/one_router/test_policy_restarts.py
 	$(MAKE) --no-print-directory prove-restarts ARGS=
 
-# RESTART_PROOFS gives the number of kills of each part, under traffic. The results go to build/prove/restarts.json.
+# RESTART_PROOFS says how often each part is killed while traffic passes. The results go to build/prove/restarts.json.
 RESTART_PROOFS ?= controller=100 zebra=20 neighbor=20 bgpd=20 fpm=20 switch=50
 .PHONY: prove-restarts
 prove-restarts: setup-run ## Run the last part of `make prove`: kill the controller, FRR, the FPM connection and the switch many times
@@ -151,22 +151,23 @@ prove-restarts: setup-run ## Run the last part of `make prove`: kill the control
 	SLUICE_RESTART_PROOFS="$(RESTART_PROOFS)" SLUICE_RESTART_RECORD=build/prove/restarts.json \
 	  $(CONTROLLER)/python -m pytest -q -s -c topo/pytest.ini topo/e2e/restarts $(ARGS)
 
-# The tests have three VRFs with the same addresses, which the kernel's VRF devices separate. The kernel of this
-# machine may lack VRF devices, so the tests run in emulation.
+# The tests have three VRFs with the same addresses, which the kernel keeps apart by VRF devices. This machine's kernel
+# may lack VRF devices, so the tests run on an emulated machine.
 .PHONY: prove-vrfs
 prove-vrfs: setup-run ## Test VRFs with kernel VRF devices, on Debian's stock kernel in emulation (installs QEMU)
 	topo/debian_kernel/run bash -ec 'cd controller; ../$(CONTROLLER)/python -m pytest -q -p no:cacheprovider \
 	  tests/sources/test_vrf_devices.py; cd ..; \
 	  $(CONTROLLER)/python -m pytest -q -p no:cacheprovider -c topo/pytest.ini topo/e2e/test_isolated_vrfs.py'
 
-# This machine's kernel may lack VLAN devices. Debian's stock kernel also lacks tcx, so steering uses tc filters there.
+# This machine's kernel may lack VLAN devices, so the tests run on an emulated machine with Debian's stock kernel. That
+# kernel lacks tcx, so steering uses tc filters there.
 .PHONY: prove-takeover
 prove-takeover: setup-run ## Test `sluice up` with VLANs, on Debian's stock kernel in emulation (installs QEMU)
 	topo/debian_kernel/run bash -ec '$(CONTROLLER)/python -m pytest -q -p no:cacheprovider -c topo/pytest.ini \
 	  topo/e2e/takeover/test_vlans.py $(ARGS)'
 
-# The tests run IKE and ESP against other implementations. `make e2e` includes the tests that need no ESP in the kernel.
-# ARGS="-x topo/interop/test_strongswan.py" runs only this file.
+# The tests run IKE and ESP against other implementations. `make e2e` already includes those tests that need no ESP in
+# the kernel. ARGS="-x topo/interop/test_strongswan.py" runs only this file.
 INTEROP_TESTS = $(filter topo/interop/%,$(ARGS))
 INTEROP_UNITS = cd controller; ../$(CONTROLLER)/python -m pytest -q -p no:cacheprovider \
 	  tests/sources/test_xfrm.py tests/sources/test_xfrm_states.py; cd ..;
@@ -204,8 +205,8 @@ fuzz: $(STAMPS)/proto $(STAMPS)/cargo ## Fuzz programs, packets and P4Runtime: S
 	cd switch && cargo build --quiet --locked --profile fuzz -p sluice-fuzz
 	$(CARGO_TARGET_DIR)/fuzz/sluice-fuzz run $(FUZZ) $(if $(SECONDS),--seconds $(SECONDS)) --artifacts build/fuzz $(ARGS)
 
-# Valgrind emulates a CPU without AVX-512, so the tests run the code for such CPUs. The test no_packet_allocates
-# replaces malloc, as valgrind does, so it is skipped.
+# Valgrind emulates a CPU without AVX-512, so the tests run the code for such CPUs. The test no_packet_allocates is
+# skipped, because it replaces malloc, and so does valgrind.
 MEMCHECK := valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite
 .PHONY: memcheck
 memcheck: $(STAMPS)/apt ## Run the tests of lookup structures and ESP engine under valgrind, CASES=N inputs for each property (default 4, in `make test` 1)
@@ -219,7 +220,7 @@ loom: $(STAMPS)/cargo ## Try every interleaving of readers and writer of the tab
 	  cargo test --quiet --release --locked -p sluice-tables --lib left_right
 
 # Miri interprets the tests, which is slow, so they run fewer inputs and steps. The tests of groups are skipped, because
-# their code is safe Rust.
+# groups have no unsafe code.
 .PHONY: miri
 miri: $(STAMPS)/proto ## Run the tests of lookup structures and tables under Miri (nightly toolchain); CASES=N inputs for each property (default 2)
 	@cargo +nightly miri --version >/dev/null 2>&1 || \
@@ -260,7 +261,7 @@ bench-p4-cpu: setup-run $(STAMPS)/ptf $(STAMPS)/bench
 bench-writes bench-forwarding bench-new-flows bench-route-load bench-failover: bench-%: setup-run $(STAMPS)/ptf
 	PYTHONPATH=ptf-tests $(PTF)/python -m bench.$(subst -,_,$*) $(ARGS)
 
-# These benchmarks import the controller.
+# These benchmarks import the controller, so they run in its virtual environment.
 .PHONY: bench-flow-eviction bench-flow-invalidation bench-rule-scale
 bench-flow-eviction bench-flow-invalidation bench-rule-scale: bench-%: setup-run
 	PYTHONPATH=.:testkit/src $(CONTROLLER)/python -m bench.$(subst -,_,$*) $(ARGS)
@@ -285,7 +286,7 @@ bench-plots: $(STAMPS)/bench ## Draw the plots of bench/results again
 bench-program: $(STAMPS)/cargo
 	cd switch && cargo build --quiet --release --locked -p sluice-bench
 
-# Builds the comparison with DPDK's lookup structures if DPDK is installed. Otherwise the results say that it is
+# Builds the comparison with DPDK's lookup structures if DPDK is installed. Otherwise the results say that DPDK is
 # missing.
 PEERS := build/bench/peers_dpdk.so
 .PHONY: bench-peers
@@ -299,7 +300,7 @@ $(PEERS): bench/peers/dpdk.c
 	  $$(pkg-config --cflags libdpdk) -march=native -o $@ $< -Wl,--as-needed $$(pkg-config --libs libdpdk)
 
 
-# Without ADDR the suite starts a new switch (BMv2 with TARGET=bmv2) for each case.
+# Without ADDR, the suite starts a new switch for each case: sluice-switch, or BMv2 with TARGET=bmv2.
 SUITE_ADDR := 127.0.0.1:59559
 SUITE_FLAGS := --no-p4 --device-id 1 -- --grpc-server-addr $(SUITE_ADDR) --cpu-port 510
 SUITE_SERVER := $(if $(filter bmv2,$(TARGET)),simple_switch_grpc --thrift-port 59390,$(SWITCH) --writes-from-any-connection) $(SUITE_FLAGS)
@@ -335,7 +336,8 @@ VERSION := $(shell packaging/version)
 # Version of the Debian packages. To package the same version again, append a build number:
 # make deb DEB_VERSION=VERSION+1.
 DEB_VERSION ?= $(VERSION)
-# Commit that the programs print if `install` or `deb` builds them. Other builds print the commit of the checkout.
+# Commit that the programs print if `make install` or `make deb` builds them. In other builds they print the commit of
+# the checkout.
 COMMIT = $(shell packaging/version commit)
 WHEEL = $(shell ls $(ROOT)/$(DIST)/sluice-$(VERSION)-*.whl)
 INSTALLED = SWITCH="$(SWITCH)" WHEEL="$(WHEEL)" PIP="$(ROOT)/$(CONTROLLER)/pip" PYTHON="$(PYTHON)" SYSCONFDIR="$(SYSCONFDIR)"
@@ -415,12 +417,12 @@ clean: ## Remove stamps, copied .proto files, switch/target and the native modul
 .PHONY: setup-run
 setup-run: $(STAMPS)/apt $(STAMPS)/controller switch
 
-# ---- Parts of the setup: each has a stamp, a file whose date tells when the part was made ----
+# ---- Parts of the setup. Each part has a stamp: a file whose date tells when the part was made ----
 
 $(STAMPS):
 	@mkdir -p $@
 
-# Checks the toolchain first (order-only dependency on cargo), so that its error comes before all others.
+# Depends on cargo (order-only), so that the toolchain is checked first and its error comes before all others.
 $(STAMPS)/apt: packages.apt | $(STAMPS) $(STAMPS)/cargo
 	@missing=(); \
 	for package in $$(sed 's/#.*//' packages.apt); do \
@@ -443,7 +445,7 @@ $(STAMPS)/cargo: switch/Cargo.toml switch/check-toolchain | $(STAMPS)
 	@switch/check-toolchain "$(CARGO_TARGET_DIR)" $(DISK_MB)
 	@touch $@
 
-# Unpacks Debian's package prometheus without installing it, because the installed package would start a server.
+# Unpacks Debian's package prometheus instead of installing it, because the installed package would start a server.
 $(STAMPS)/promtool: $(STAMPS)/apt
 	@rm -rf build/promtool && mkdir -p build/promtool
 	@cd build/promtool && { apt-get -qq -o APT::Sandbox::User=root download prometheus 2>/dev/null || \

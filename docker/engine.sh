@@ -2,8 +2,8 @@
 # shellcheck shell=bash
 # Defines a common interface to docker, podman and buildah. `images` and `lock` source it.
 #
-# The variable CONTAINERS selects one of the three. Without this variable, the first one that is installed is used;
-# docker must also have a running daemon. podman and buildah run build steps in a chroot, without a container runtime.
+# The variable CONTAINERS selects one of the three. Without it, the first one that is installed is used; docker counts
+# only if its daemon runs. podman and buildah run build steps in a chroot, without a container runtime.
 export BUILDAH_ISOLATION="${BUILDAH_ISOLATION:-chroot}"
 
 find_engine() {
@@ -17,8 +17,8 @@ find_engine() {
   fi
 }
 
-# build OPTIONS...: builds an image from the checkout. The layer cache is off, because buildah's cache does not notice
-# changes in the mounts of a step.
+# build OPTIONS...: builds an image from the checkout. Does not use the layer cache, because buildah's cache does not
+# notice changes in the mounts of a step.
 build() {
   case $CONTAINERS in
     docker) DOCKER_BUILDKIT=1 docker build --quiet "$@" . ;;

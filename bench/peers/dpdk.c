@@ -134,7 +134,7 @@ API int peer_fib4_delete(void *table, uint32_t address, uint8_t length)
 	return rte_fib_delete(table, address, length);
 }
 
-// `room`: number of routes that will be added later.
+// `room` is the number of routes that will be added later.
 API void *peer_fib4_new(const uint32_t *addresses, const uint8_t *lengths,
 			const uint32_t *values, size_t count, size_t room)
 {
@@ -300,9 +300,9 @@ API void peer_lpm4_values(void *table, const uint32_t *keys, size_t count, uint3
 
 typedef uint8_t address6[16];
 
-// Flips the 64th bit of a key if the previous result is odd. This bit is in the first half of the
-// address, which every lookup reads. The key is copied in words, because a load that follows single
-// byte stores would stall.
+// Flips the 64th bit of a key if the previous result is odd, so that a lookup cannot start before the
+// previous one is complete. This bit is in the first half of the address, which every lookup reads. The
+// key is copied in words, because a load that follows single-byte stores would stall.
 static inline void key6(address6 key, const address6 from, uint32_t result)
 {
 	uint64_t halves[2];
@@ -334,9 +334,9 @@ static struct rte_fib6 *fib6_fill(enum rte_fib_trie_nh_sz size, uint32_t tbl8,
 	return fib;
 }
 
-// Uses two bytes per next hop if the table fits, else four, with as few tbl8 groups as possible. With
-// room for more routes it uses four bytes, because a full table needs all tbl8 groups that two bytes
-// can name.
+// Uses two bytes for each next hop if the table fits, else four, with as few tbl8 groups as possible. If
+// room for more routes is requested, uses four bytes, because a full table already needs all tbl8 groups
+// that two bytes can number.
 API void *peer_fib6_new(const address6 *addresses, const uint8_t *lengths,
 			const uint32_t *values, size_t count, size_t room)
 {
@@ -525,7 +525,8 @@ API uint64_t peer_hash_lookup(void *table, const uint8_t *keys, uint32_t width, 
 	return digest;
 }
 
-// Each step takes one of the next two keys of the list. The lowest bit of the last result selects it.
+// Each step takes one of the next two keys of the list. The lowest bit of the previous result selects
+// which one.
 API uint64_t peer_hash_chain(void *table, const uint8_t *keys, uint32_t width, size_t count)
 {
 	uint64_t digest = 0;
@@ -592,7 +593,7 @@ static struct peer_acl_rule acl_rule(const struct peer_rule *rule)
 	return acl;
 }
 
-// `most`: limit of the run-time structures, in bytes; 0: no limit.
+// `most` is the limit of the run-time structures, in bytes; 0 means no limit.
 API void *peer_acl_new(const struct peer_rule *rules, uint32_t count, size_t most)
 {
 	struct rte_acl_param parameters = {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Generates Rust message types from .proto files. `make setup` provides the files of p4.v1 and
-//! google.rpc in the directory `SLUICE_PROTO_DIR` (default: `build/proto` of the repository). Only
-//! the messages that this crate decodes are generated. The file of sluice-switch's admin service is
-//! among the switch's sources. protox compiles the .proto files, so protoc is not needed.
+//! google.rpc in the directory `SLUICE_PROTO_DIR` (default: `build/proto` of the repository). The
+//! file of sluice-switch's admin service is among the switch's sources. Generates only the messages
+//! that this crate decodes. protox compiles the .proto files, so protoc is not needed.
 
 use std::path::{Path, PathBuf};
 use std::{env, process};

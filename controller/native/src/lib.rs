@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements `sluice._native`, the I/O of the Sluice controller, which passes data to Python in
-//! batches.
+//! Implements the Python module `sluice._native`: the I/O of the Sluice controller. Passes data to
+//! Python in batches.
 //!
 //! * [`p4runtime`]: runs P4Runtime sessions (stream, Write, Read, pipeline) over tonic,
 //! * [`tap`]: reads and writes the router's host interfaces,

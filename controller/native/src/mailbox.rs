@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Passes contents to Python. A lock protects the contents. An eventfd is readable exactly while
-//! the mailbox is not empty.
+//! Passes data from this crate's threads to Python. A lock protects the data. An eventfd is readable exactly while
+//! there are data.
 //!
-//! Python's event loop watches the eventfd (level-triggered) and removes the contents in slices.
-//! The eventfd stays readable until all contents are removed.
+//! Python's event loop watches the eventfd (level-triggered). In each iteration it removes a limited part of the data,
+//! so that other tasks get their turn. The eventfd stays readable until all data are removed.
 //!
-//! The lock is held only to add or remove contents, and never while a thread acquires Python's GIL.
-//! So Python threads and Rust threads may both wait for the lock.
+//! A thread holds the lock only while it adds or removes data, and never waits for Python's GIL meanwhile. So a thread
+//! that holds the GIL may wait for this lock without a deadlock.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Contents that a mailbox can hold.
+/// Data that a mailbox can hold.
 pub trait Contents {
-    /// Returns whether the contents are empty, so Python has nothing to fetch.
+    /// Returns whether there is nothing for Python to fetch.
     fn is_empty(&self) -> bool;
 }
 
@@ -72,8 +72,8 @@ impl<C: Contents> Mailbox<C> {
 
     fn clear(&self) {
         let mut count = [0_u8; 8];
-        // SAFETY: pointer and length describe a local array of 8 bytes. If the read fails with EAGAIN, the descriptor
-        // is already unreadable, as intended.
+        // SAFETY: pointer and length describe a local array of 8 bytes. A failed read (EAGAIN) means that the
+        // descriptor is already unreadable, which is the wanted state.
         unsafe {
             libc::read(
                 self.event.as_raw_fd(),
@@ -84,8 +84,8 @@ impl<C: Contents> Mailbox<C> {
     }
 }
 
-/// Locks a mutex, even if a thread panicked while it held the lock. The data is consistent after
-/// such a panic, because every change in this crate adds or removes a single item.
+/// Locks a mutex, even if a thread has panicked while it held the lock. The data are still consistent, because every
+/// change in this crate adds or removes a single item.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs the tokio thread that serves all P4Runtime sessions and FPM servers of the process.
 //!
-//! The thread starts with the first session or server, and lives as long as the process. After this
-//! start the process must not fork, because threads do not survive a fork.
+//! The first session or server starts the thread, which then runs until the process ends. After the
+//! start, the process must not fork, because a forked child does not have the thread.
 
 use std::io;
 use std::sync::Mutex;

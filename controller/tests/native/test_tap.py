@@ -359,7 +359,7 @@ def test_another_interface_of_the_name_is_not_joined(taps: TapSet) -> None:
     with closing(TapSet()) as others, opened("tap-b") as queue:
         with pytest.raises(ValueError, match="not interface"):
             others.join("tap-b", index, queue)
-        with pytest.raises(ValueError, match="the queue is none of tap-a"):
+        with pytest.raises(ValueError, match="the queue does not belong to tap-a"):
             others.join("tap-a", index, queue)
 
 

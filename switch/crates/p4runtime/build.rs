@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let embedded = PathBuf::from(std::env::var("OUT_DIR")?).join("descriptors.bin");
     std::fs::write(embedded, descriptors.encode_to_vec())?;
     tonic_prost_build::configure()
-        // The service is built separately, below.
+        // `manual::Builder` below builds the server.
         .build_server(false)
         .build_client(true)
         .bytes(".p4.v1.PacketIn.payload")
@@ -43,8 +43,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Describes the P4Runtime service of the protobuf file, except that Write and StreamChannel take their requests as
-/// bytes, and that StreamChannel sends packet-ins which the codec encodes.
+/// Describes the P4Runtime service for the code generator. Differs from the protobuf file in two points. Write and
+/// StreamChannel receive their requests as bytes. StreamChannel can send a packet-in that its codec encodes
+/// directly.
 fn service_of_bytes() -> manual::Service {
     let method = |name: &str, route: &str, request: &str, response: &str| {
         manual::Method::builder()

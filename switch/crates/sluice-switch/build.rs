@@ -16,8 +16,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the first characters of router.json's SHA-256 digest, which the manifest records. `make check-p4` compares
-/// the manifest with router.json.
+/// Returns the first characters of router.json's SHA-256 digest, taken from the manifest. `make check-p4` checks that
+/// the manifest has the digest of router.json.
 fn pipeline(root: &Path) -> Result<String, Box<dyn Error>> {
     let path = root.join("p4src/build/v1model/manifest.json");
     println!("cargo::rerun-if-changed={}", path.display());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Parses the fields of a frame that the fast path needs, into checked views.
 //!
-//! The views support fewer packets than `sluice.wire`. Python handles packets with options or
-//! extension headers, fragments, and truncated or inconsistent frames.
+//! The views accept fewer packets than `sluice.wire` does. Python handles the packets that they refuse:
+//! packets with options or extension headers, fragments, and truncated or inconsistent frames.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,15 +11,15 @@ use crate::tap::device::Mac;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const VLAN: u16 = 0x8100;
-/// Lowest EtherType. A lower value in this field is a length (IEEE 802.3).
+/// Smallest value that is an EtherType. A smaller value in this field is a length (IEEE 802.3).
 const FIRST_ETHERTYPE: u16 = 0x0600;
-/// LLC header of IS-IS. IS-IS is the only supported protocol without an EtherType.
+/// LLC header of IS-IS. IS-IS is the only protocol without an EtherType that the fast path forwards.
 const ISIS_LLC: [u8; 3] = [0xfe, 0xfe, 0x03];
 
 /// Mask of the MF flag and the fragment offset in an IPv4 header.
 const FRAGMENT: u16 = 0x3fff;
-/// Number of bytes that a packet must have after the IP header. They contain ICMP type and code, or
-/// the ports.
+/// Number of bytes that a packet must have after the IP header. These bytes hold ICMP type and code, or the
+/// ports.
 const TRANSPORT: usize = 8;
 
 /// Protocol number of UDP.

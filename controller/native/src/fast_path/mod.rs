@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Forwards packets between host and switch without Python (the fast path). This crate's threads
-//! pass BFD, BGP, ARP and similar packets, so a busy Python process does not delay them.
+//! Forwards packets between host and switch without Python (the fast path). Threads of this crate
+//! forward BFD, BGP, ARP and similar packets, so a busy Python process does not delay them.
 //!
 //! ```text
 //!   TAP thread      frame     -> rules::from_host -> packet-out queue of the session
@@ -10,14 +10,14 @@
 //!                   Python, through the same queues as without a fast path
 //! ```
 //!
-//! [`rules`] decides with tables that Python sets and updates. Python gets all frames that the
-//! tables do not cover. The rules themselves drop no frame. The fast path drops a frame only if a
-//! queue is full.
+//! [`rules`] decides which frames to forward, with tables that Python sets and updates. Python gets
+//! all frames that the tables do not cover. The rules themselves drop no frame. The fast path drops
+//! a frame only if a queue is full.
 //!
 //! Python may need to know which packets were delivered to the host. The fast path then queues a
-//! copy of each such packet ([`FastPath::told`]). This queue is bounded. If the queue is full, the
-//! fast path passes the packet itself to Python instead of delivering it. Packets of one punt
-//! reason may fill at most half of the queue, so a flood of pings does not displace routing
+//! copy of each delivered packet for Python ([`FastPath::told`]). This queue is bounded. If the
+//! queue is full, the fast path does not deliver the packet, but passes it to Python. Packets of one
+//! punt reason may fill at most half of the queue, so a flood of pings does not displace routing
 //! protocols.
 //!
 //! The session's queue of packet-outs is bounded, too. Each TAP may have [`WAITING`] frames in this
@@ -25,7 +25,7 @@
 //! displaces another. All TAPs together use at most half of the queue, which leaves room for
 //! Python's packets.
 //!
-//! Invariant: no lock is held while another thread may wait for Python's GIL.
+//! Invariant: no thread waits for Python's GIL while it holds a lock of this module.
 
 mod frame;
 pub mod rules;
@@ -102,9 +102,9 @@ pub struct Counters {
     pub from_host: AtomicU64,
     /// Frames of the host that were dropped because the queue was full.
     pub from_host_dropped: AtomicU64,
-    /// Frames that the host accepted.
+    /// Frames that were written to a TAP.
     pub to_host: AtomicU64,
-    /// Frames that the host refused.
+    /// Frames that could not be written to the TAP.
     pub to_host_refused: AtomicU64,
     /// Packets for the host that were passed to Python because the queue of copies was full.
     pub to_host_untold: AtomicU64,
@@ -163,7 +163,7 @@ pub struct FastPath {
 }
 
 impl FastPath {
-    /// Creates a fast path without interfaces. No frame passes until [`Self::set_interfaces`] was
+    /// Creates a fast path without interfaces. It forwards nothing until [`Self::set_interfaces`] is
     /// called.
     ///
     /// # Errors
@@ -182,7 +182,7 @@ impl FastPath {
         })
     }
 
-    /// Replaces the tables of interfaces for all further frames.
+    /// Replaces the tables of interfaces. Applies to all further frames.
     pub fn set_interfaces(&self, mut interfaces: Interfaces) {
         let before = self.interfaces();
         for (index, tap) in &mut interfaces.taps {
@@ -193,7 +193,7 @@ impl FastPath {
         set(&self.interfaces, Arc::new(interfaces));
     }
 
-    /// Sends all further frames to this session.
+    /// From now on, sends the host's frames to this session.
     pub fn attach_switch(&self, switch: Arc<dyn Switch>) {
         set(&self.switch, Some(switch));
         if let Some(host) = get(&self.host).and_then(|host| host.upgrade()) {
@@ -201,7 +201,7 @@ impl FastPath {
         }
     }
 
-    /// Delivers all further packets to these interfaces.
+    /// From now on, delivers packets to these interfaces.
     pub fn attach_host(&self, host: Weak<dyn Host>) {
         set(&self.host, Some(host));
     }
@@ -322,8 +322,8 @@ fn set<T>(lock: &RwLock<T>, value: T) {
         let mut held = lock.write().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *held, value)
     };
-    // Order: the old value is dropped after the lock is released, because this may free a large
-    // table.
+    // Order: the lock is released before the old value is dropped, because freeing a large table
+    // takes long.
     drop(before);
 }
 
@@ -354,8 +354,8 @@ pub(crate) mod tests {
 
     type Queued = (Vec<u8>, Vec<u128>, WaitingFrame);
 
-    /// Keeps all sent frames with their [`WaitingFrame`] values, like a queue that the session never
-    /// drains.
+    /// A switch that keeps every sent frame with its [`WaitingFrame`], like a session that never
+    /// drains its queue.
     #[derive(Debug, Default)]
     struct Queue {
         frames: Mutex<Vec<Queued>>,
@@ -446,7 +446,7 @@ pub(crate) mod tests {
         }
         assert_eq!(lock(&queue.frames).len(), WAITING);
         assert_eq!(path.counters().from_host_dropped.load(Relaxed), 5);
-        // New tables keep the counts of waiting frames.
+        // Tables that are set anew share the old tables' counts of waiting frames.
         path.set_interfaces(interfaces());
         assert!(path.from_host(INDEX, &arp()));
         assert_eq!(lock(&queue.frames).len(), WAITING);

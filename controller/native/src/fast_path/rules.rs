@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decides which frames pass without Python, using tables that Python sets. Does no I/O.
+//! Decides which frames the fast path forwards, using tables that Python sets. Does no I/O.
 //!
-//! For a frame that passes, the decision contains the TAP, and for a frame from the host also the
-//! metadata. `None` means that Python must handle the frame. This module refuses no frame, so only
-//! Python counts refusals.
+//! If a frame passes, the decision names the TAP. For a frame from the host, it also gives the
+//! metadata of the packet-out. `None` means that Python must handle the frame. This module never
+//! drops a frame, so only Python counts frames that are not allowed.
 //!
-//! The decision depends on the tables, and on fields that are equal in all unfragmented packets of
-//! a flow. So until the tables change, all packets of a flow take the same path and stay in order.
+//! The decision depends only on the tables, and on fields that are equal in all unfragmented
+//! packets of a flow. So until the tables change, all packets of a flow take the same path (through
+//! Python or not) and stay in order.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -32,14 +33,15 @@ pub struct Rules {
     pub protocols: HashSet<u8>,
     /// Protocol and type of the ICMP messages that the host may send. ICMP errors are not listed.
     pub icmp: HashSet<(u8, u8)>,
-    /// UDP ports that the fast path leaves to Python. This applies to the source port and the
-    /// destination port of the host's packets.
+    /// UDP ports that the fast path leaves to Python: it does not send packets of the host with one
+    /// of them as source or destination port.
     pub withheld_ports: HashSet<u16>,
     /// UDP port ranges that the host may use for packets that it sends in a VRF other than the
     /// default VRF.
     pub vrf_ports: Vec<Ports>,
     /// Protocols other than UDP that the host may receive and send in a VRF other than the default
-    /// VRF. The host sends answers of these protocols from the destination address of the request.
+    /// VRF. For these protocols, the host sends each answer from the destination address of the
+    /// request.
     pub answered_in_place: HashSet<u8>,
     /// Destination UDP ports of packets that the host may receive in a VRF other than the default
     /// VRF.
@@ -48,7 +50,7 @@ pub struct Rules {
     pub remember: bool,
 }
 
-/// Range of source ports, range of destination ports.
+/// A range of source ports and a range of destination ports.
 pub type Ports = (RangeInclusive<u16>, RangeInclusive<u16>);
 
 /// Tables of the interfaces. Python replaces all of them at once.
@@ -58,8 +60,7 @@ pub struct Interfaces {
     pub taps: HashMap<u32, TapSettings>,
     /// Ifindex of the TAP for each layer-3 interface.
     pub by_l3_if: HashMap<u128, u32>,
-    /// The router's addresses by VRF. An address that belongs to several VRFs is in none of the
-    /// sets.
+    /// The router's addresses by VRF. An address that belongs to several VRFs is left out.
     pub sources: HashMap<u32, HashSet<IpAddr>>,
 }
 
@@ -80,8 +81,8 @@ pub struct TapSettings {
 
 const DEFAULT_VRF: u32 = 0;
 
-/// Decides whether a frame from the host passes without Python. Returns its TAP and the metadata
-/// for the packet-out.
+/// Decides whether a frame from the host passes without Python. Returns the frame's TAP and the
+/// metadata for the packet-out.
 pub(super) fn from_host<'i>(
     rules: &Rules,
     interfaces: &'i Interfaces,
@@ -110,7 +111,7 @@ pub(super) fn from_host<'i>(
     passes.then_some((tap, &*tap.ip_metadata))
 }
 
-/// Decides whether a packet-in passes to the host without Python. Returns the ifindex of its TAP,
+/// Decides whether a packet-in passes to the host without Python. Returns the ifindex of the TAP,
 /// and whether the packet is IP.
 pub(super) fn to_host(
     rules: &Rules,
@@ -126,8 +127,8 @@ pub(super) fn to_host(
 }
 
 impl Rules {
-    /// Returns whether the fast path may send this packet of the host. ICMP errors and packets with
-    /// withheld ports are left to Python.
+    /// Returns whether the fast path may send this packet of the host. It leaves ICMP errors and
+    /// packets with withheld ports to Python.
     fn is_ordinary(&self, packet: &Packet) -> bool {
         let is_icmp_error = packet
             .icmp_type()
@@ -142,7 +143,7 @@ impl Rules {
     }
 
     /// Returns whether the fast path may send this packet of the host in a VRF other than the
-    /// default VRF. In such packets, the connection or the daemon has chosen the egress interface.
+    /// default VRF. It may if the sending socket or daemon has itself chosen the egress interface.
     fn is_of_its_vrf(&self, packet: &Packet) -> bool {
         if packet.protocol != UDP {
             return self.answered_in_place.contains(&packet.protocol);

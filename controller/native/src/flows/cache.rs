@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Records the flows of one list.
+//! Records which flows of one policy list are installed in the switch.
 //!
-//! `state/flow_cache.py` is the specification of this module; a test compares the two. The cache returns the writes to
-//! make, and the caller reports their results ([`Cache::written`]).
+//! `state/flow_cache.py` is the specification of this module; a test compares the two. The methods do no I/O: they
+//! return the writes to make, and the caller reports the results ([`Cache::written`]).
 //!
 //! Invariants:
 //!
 //! * At most one write of a key is queued or in flight.
 //! * Every written verdict is of the list's current epoch.
 //! * The switch never holds more than `capacity` entries, if it applies the writes in order.
-//! * A flow is in exactly one pool, unless it is being deleted. Then it is in none.
+//! * Each flow is in exactly one pool ([`Pool`]), except a flow that is being deleted, which is in none.
 
 use std::collections::VecDeque;
 
@@ -17,9 +17,9 @@ use super::key::{FlowKey, FlowVerdict};
 use super::pool::Pool;
 use super::store::{FlowRecord, NONE, Pending, Store};
 
-/// Time after a write in which packets punted before the write may still arrive, in seconds.
+/// Time in seconds after a write in which packets can still arrive that the switch punted before it applied the write.
 const LATE_SECONDS: f64 = 1.0;
-/// Fraction of its capacity from which a cache counts as nearly full.
+/// A cache counts as nearly full from this fraction of its capacity on.
 const NEARLY_FULL: f64 = 0.75;
 
 /// Operation on a flow's entry in the switch.
@@ -60,21 +60,21 @@ pub struct Write {
 /// Result of offering a flow to the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The flow is being written.
+    /// A write of the flow was returned.
     Installed,
-    /// The flow is installed, and the packet is older than its last write.
+    /// The flow is installed already. The switch probably punted the packet before it applied the last write.
     Known,
-    /// A write of the flow is in flight.
+    /// A write of the flow is queued or in flight.
     UnderWay,
-    /// The cache is off.
+    /// The list's flow cache is off, so no flow is installed.
     Off,
-    /// The verdict is of another epoch.
+    /// The verdict is not of the current epoch.
     Stale,
-    /// Every flow of the cache is being written.
+    /// The cache is full, and no flow can be evicted because a write of every flow is in flight.
     Full,
-    /// The list's flows may not be changed.
+    /// A commit of the policy is changing the list, so no flow of it may be written now.
     Held,
-    /// There is no cache of this list.
+    /// The list has no cache yet, because the switch's flows are still being read.
     Unread,
 }
 
@@ -108,14 +108,14 @@ pub struct Cache {
     epoch: u32,
     /// Whether flows are installed.
     pub enabled: bool,
-    /// Whether the record has every flow of this epoch that the switch may hold.
+    /// Whether the record is complete: it has every flow of this epoch that the switch may hold.
     is_exact: bool,
     store: Store,
-    /// Flows, except those that are being deleted.
+    /// Number of flows, without those that are being deleted.
     recorded: usize,
     pools: Vec<Pool>,
     free_pools: Vec<u32>,
-    /// Pools in the order of eviction. The last one has the flows of the current epoch.
+    /// Numbers of the pools in the order of eviction. The last pool has the flows of the current epoch.
     order: VecDeque<u32>,
 }
 
@@ -145,7 +145,7 @@ impl Cache {
         self.epoch
     }
 
-    /// Returns whether the record has every flow of this epoch that the switch may hold.
+    /// Returns whether the record is complete: it has every flow of this epoch that the switch may hold.
     pub fn is_exact(&self) -> bool {
         self.is_exact
     }
@@ -208,7 +208,7 @@ impl Cache {
         keys
     }
 
-    /// Returns the flows without a packet or write since `before`, in no particular order.
+    /// Returns the flows that had neither a packet nor a write since `before`, in no particular order.
     pub fn keys_unused_since(&self, before: f64) -> Vec<FlowKey> {
         let unused = self.recorded_flows().filter(|flow| flow.used < before);
         unused.map(|flow| flow.key).collect()
@@ -219,14 +219,14 @@ impl Cache {
         records.filter(|record| record.pending != Pending::Delete)
     }
 
-    /// Returns the flows not used since `before`, coldest first. Skips flows that are being written.
+    /// Returns the flows not used since `before`, the least recently used first. Skips flows that are being written.
     pub fn idle_since(&self, before: f64) -> Vec<FlowKey> {
         let pools = self.pools_in_order();
         pools.flat_map(|pool| self.unused(pool, before)).collect()
     }
 
-    /// Returns the `limit` coldest flows of the current epoch not used since `before`. Skips flows that are being
-    /// written.
+    /// Returns up to `limit` flows of the current epoch not used since `before`, the least recently used first. Skips
+    /// flows that are being written.
     pub fn coldest_live(&self, before: f64, limit: usize) -> Vec<FlowKey> {
         let live = &self.pools[self.live() as usize];
         self.unused(live, before).take(limit).collect()
@@ -240,7 +240,7 @@ impl Cache {
             .map(|flow| flow.key)
     }
 
-    /// Returns the position of each pool in the order of eviction, by its number.
+    /// Returns, for each pool number, the pool's position in the order of eviction.
     pub fn ranks(&self) -> Vec<usize> {
         let mut ranks = vec![0; self.pools.len()];
         for (rank, &pool) in self.order.iter().enumerate() {
@@ -249,7 +249,8 @@ impl Cache {
         ranks
     }
 
-    /// Returns the rank and verdict of a flow: the position of its pool in `ranks`, and the time of its last use.
+    /// Returns a flow's place in the order of eviction, and its verdict. The place is the position of its pool in
+    /// `ranks`, and the time of its last use.
     pub fn ranked(&self, ranks: &[usize], key: &FlowKey) -> Option<(usize, f64, FlowVerdict)> {
         let flow = self.store.get(self.recorded(key)?);
         let rank = ranks.get(flow.pool as usize).copied().unwrap_or_default();
@@ -264,7 +265,7 @@ impl Cache {
 
     // -- packets
 
-    /// Adds the writes that install a flow to `writes`. `verdict` is the result of searching the rules.
+    /// Adds to `writes` the writes that install a flow. `verdict` is the result of searching the rules.
     pub fn offer(
         &mut self,
         key: FlowKey,
@@ -310,7 +311,7 @@ impl Cache {
         Outcome::Installed
     }
 
-    /// Sets a new epoch. All flows become stale, without a visit to each flow.
+    /// Sets a new epoch. All flows become stale. The time for this does not depend on the number of flows.
     pub fn retire(&mut self, epoch: u32) {
         self.epoch = epoch;
         self.is_exact = true;
@@ -367,7 +368,8 @@ impl Cache {
         }
     }
 
-    /// Adds the next write, after an INSERT of an entry that existed or a MODIFY of one that did not.
+    /// Adds the other write: a MODIFY after an INSERT found that the entry exists, or an INSERT after a MODIFY found
+    /// that it does not.
     fn correct_write(
         &mut self,
         operation: Operation,
@@ -385,7 +387,7 @@ impl Cache {
 
     // -- reading back
 
-    /// Records a flow that was read back from the switch, before any offer.
+    /// Records a flow that was read back from the switch. Called before any flow is offered.
     pub fn found(&mut self, key: FlowKey, verdict: FlowVerdict, now: f64) {
         if let Some(number) = self.store.find(&key) {
             if self.store.get(number).pending == Pending::Delete {
@@ -405,7 +407,7 @@ impl Cache {
 
     // -- comparing with the switch
 
-    /// Returns whether the switch may hold this verdict (`None`: no entry) for a flow.
+    /// Returns whether the record allows that the switch holds `found` for a flow. `None` means no entry.
     pub fn agrees(&self, key: &FlowKey, found: Option<FlowVerdict>) -> bool {
         let Some(number) = self.store.find(key) else {
             return found.is_none();
@@ -421,7 +423,8 @@ impl Cache {
         }
     }
 
-    /// Returns the write that corrects an entry for which [`Self::agrees`] is false, if one is needed.
+    /// Returns the write that corrects an entry for which [`Self::agrees`] is false. Returns `None` if no write is
+    /// needed.
     pub fn correct(
         &mut self,
         key: &FlowKey,
@@ -435,7 +438,7 @@ impl Cache {
         match (known, found) {
             (None, None) => None,
             (Some(number), None) => {
-                self.remove(number); // The rules are searched for the next packet of the flow.
+                self.remove(number); // The next packet of the flow is punted, and installs the flow again.
                 None
             }
             (None, Some(found)) => {
@@ -461,15 +464,15 @@ impl Cache {
 
     // -- ageing
 
-    /// Records that the switch found the flow for a packet at `now`.
+    /// Records that the switch used the flow's entry for a packet at `now`.
     pub fn used(&mut self, key: &FlowKey, now: f64) {
         if let Some(number) = self.recorded(key) {
             self.touch(number, now);
         }
     }
 
-    /// Records the packet count that the switch has for a flow. Returns whether it is greater than before. Then the
-    /// flow counts as used at `now`.
+    /// Records the packet count that the switch reports for a flow. If the count has grown, the flow counts as used at
+    /// `now`. Returns whether it has grown.
     pub fn counted(&mut self, key: &FlowKey, packets: u64, now: f64) -> bool {
         let Some(number) = self.recorded(key) else {
             return false;
@@ -483,7 +486,7 @@ impl Cache {
         true
     }
 
-    /// Returns the write that deletes a flow not used since `before`.
+    /// Returns the write that deletes a flow, if the flow was not used since `before` and no write of it is in flight.
     pub fn expire(&mut self, key: &FlowKey, before: f64) -> Option<Write> {
         let number = self.store.find(key)?;
         let flow = self.store.get(number);
@@ -502,7 +505,7 @@ impl Cache {
         self.order.back().copied().unwrap_or_default()
     }
 
-    /// Returns the number of a flow that is not being deleted.
+    /// Returns the record number of a flow that is not being deleted.
     fn recorded(&self, key: &FlowKey) -> Option<u32> {
         let number = self.store.find(key)?;
         (self.store.get(number).pending != Pending::Delete).then_some(number)
@@ -568,13 +571,14 @@ impl Cache {
         deletion(flow.key)
     }
 
-    /// Keeps a flow whose write was refused: the switch may still apply the earlier verdict.
+    /// Keeps a flow whose write was refused, because the switch may still apply the earlier verdict.
     fn keep_as_unknown(&mut self, number: u32) {
         self.is_exact = false;
         self.keep_as_stale(number);
     }
 
-    /// Keeps a flow whose verdict is unknown or of an earlier epoch, among those that are evicted first.
+    /// Puts a flow into the pool that is evicted first. Used for a flow whose verdict is unknown or of an earlier
+    /// epoch.
     fn keep_as_stale(&mut self, number: u32) {
         let pool = match self.order.front() {
             Some(&first) if first != self.live() => first,
@@ -594,7 +598,8 @@ impl Cache {
         })
     }
 
-    /// Returns the flow to evict: a stale flow, else the coldest flow. Skips flows that are being written.
+    /// Returns the flow to evict: a stale flow, or if there is none, the least recently used flow. Skips flows that
+    /// are being written.
     fn victim(&mut self) -> Option<u32> {
         while let Some(&first) = self.order.front()
             && first != self.live()
@@ -636,7 +641,7 @@ mod tests {
         }
     }
 
-    /// Offers a flow. Returns the operations of the writes, all of which are done.
+    /// Offers a flow. Returns the operations of the resulting writes, and reports each of them as done.
     fn offer(cache: &mut Cache, port: u16) -> Vec<(Operation, u16)> {
         let (epoch, mut writes) = (cache.epoch(), Vec::new());
         cache.offer(key(port), verdict(epoch), 0.0, &mut writes);

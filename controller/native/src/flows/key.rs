@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Represents the key and the verdict of a flow in few bytes.
+//! Represents a flow's key and verdict in few bytes.
 
 use std::hash::{Hash, Hasher};
 
 const IS_IPV6: u8 = 1;
 const IS_LOCAL: u8 = 2;
-const FRAGMENT: u8 = 2; // position of the fragment class
+const FRAGMENT: u8 = 2; // bit position of the fragment class
 
 /// Length of an IPv4 address in octets.
 const IPV4: usize = 4;
@@ -21,7 +21,7 @@ pub struct FlowKey {
     pub source_port: u16,
     /// Destination port, ICMP type and code, or type of a mobility message.
     pub destination_port: u16,
-    /// Bundle that carried an inbound packet.
+    /// Number of the bundle that carried an inbound packet.
     pub bundle: u16,
     /// Protocol.
     pub protocol: u8,
@@ -56,7 +56,7 @@ impl FlowKey {
         Some(key)
     }
 
-    /// Sets whether the packets are addressed to this router, or sent by it.
+    /// Sets whether the packets are addressed to this router, or sent by this router.
     pub fn set_local(&mut self, is_local: bool) {
         self.shape = self.shape & !IS_LOCAL | if is_local { IS_LOCAL } else { 0 };
     }
@@ -66,12 +66,12 @@ impl FlowKey {
         self.shape = self.shape & (IS_IPV6 | IS_LOCAL) | (class & 3) << FRAGMENT;
     }
 
-    /// Returns whether the addresses are those of IPv6.
+    /// Returns whether the addresses are IPv6 addresses.
     pub fn is_ipv6(&self) -> bool {
         self.shape & IS_IPV6 != 0
     }
 
-    /// Returns whether the packets are addressed to this router, or sent by it.
+    /// Returns whether the packets are addressed to this router, or sent by this router.
     pub fn is_local(&self) -> bool {
         self.shape & IS_LOCAL != 0
     }
@@ -116,16 +116,16 @@ impl Hash for FlowKey {
 pub struct FlowVerdict {
     /// Epoch.
     pub epoch: u32,
-    /// Number of the rule.
+    /// Number of the rule that gave the verdict.
     pub rule: u32,
-    /// Number of the bundle, or 0.
+    /// Number of the bundle that protects the packets, or 0.
     pub bundle: u16,
     /// Number of the action.
     pub action: u8,
 }
 
 impl FlowVerdict {
-    /// A verdict of no epoch.
+    /// A verdict that belongs to no epoch.
     pub const EMPTY: Self = Self {
         epoch: 0,
         rule: 0,

@@ -7,7 +7,7 @@
 //! * [`cache`]: the flows of one list, and the writes to make; `state/flow_cache.py` is its specification,
 //! * [`queue`]: the writes of all lists, in order.
 //!
-//! A flow takes about 100 bytes, and no Python object.
+//! A flow takes about 100 bytes. No Python object exists for it.
 
 pub mod cache;
 pub mod key;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Keeps the flows of one epoch in the order of eviction, as a doubly linked list through their records.
+//! Keeps the flows of one epoch in the order of eviction, least recently used first. The order is a
+//! doubly linked list whose links are in the flows' records.
 
 use super::store::{FlowRecord, NONE, Store};
 
-/// The flows of one epoch, coldest first.
+/// The flows of one epoch. The coldest flow is the least recently used one, the warmest the most
+/// recently used one.
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
     coldest: u32,
@@ -26,7 +28,7 @@ impl Pool {
         self.flows == 0
     }
 
-    /// Adds a record of no pool as the warmest flow. `name` is the number of this pool.
+    /// Adds a record that is in no pool, as the warmest flow. `name` is the number of this pool.
     pub(super) fn push(&mut self, store: &mut Store, name: u32, number: u32) {
         let colder = std::mem::replace(&mut self.warmest, number);
         let record = store.get_mut(number);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Queues the writes of flows of all lists, in order.
+//! Queues the writes of all lists' flows, in order.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::cache::Write;
 
-/// A write of a flow of a list.
+/// A write of a flow, with the list to which the flow belongs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ListWrite {
     /// Number of the list.
@@ -14,7 +14,8 @@ pub struct ListWrite {
     pub write: Write,
 }
 
-/// Writes that wait for their turn, and the number of unanswered writes of each list.
+/// The writes that were not sent yet, and for each list the number of writes without an
+/// answer.
 #[derive(Debug, Default)]
 pub struct WriteQueue {
     writes: VecDeque<ListWrite>,
@@ -47,7 +48,8 @@ impl WriteQueue {
         self.writes.extend(writes);
     }
 
-    /// Returns the first writes, at most `limit`. They stay in the queue until [`Self::sent`].
+    /// Returns the first `limit` writes. They stay in the queue until [`Self::sent`] is
+    /// called.
     pub fn first(&self, limit: usize) -> Vec<ListWrite> {
         self.writes.iter().take(limit).copied().collect()
     }

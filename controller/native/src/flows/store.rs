@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stores records of flows, which are found by key or by number.
+//! Stores records of flows. A record is found by its flow's key or by its own number.
 //!
-//! Invariant: no operation takes time that grows with the number of flows. So records are in chunks that never move,
-//! and the index has shards that grow one by one. A single table would stop the caller for tens of milliseconds when a
-//! million flows are moved to a larger one.
+//! Invariant: no operation takes time that grows with the number of flows. So the records are in chunks that never
+//! move, and the index consists of shards that grow one at a time. With a single hash table, the insertion that
+//! doubles a table of a million flows would take tens of milliseconds.
 
 use std::hash::{BuildHasher, RandomState};
 
 use super::key::{FlowKey, FlowVerdict};
 
-/// Number of no record.
+/// Stands for "no record".
 pub(super) const NONE: u32 = u32::MAX;
 
 const CHUNK: usize = 512;
-/// Shards of the index. With a million flows, a shard has 4,000 of them.
+/// Number of shards of the index. With a million flows, a shard has 4,000 of them.
 const SHARDS: usize = 256;
-/// Fewest buckets of a shard that has flows.
+/// Smallest number of buckets of a shard that has flows.
 const FEWEST: usize = 8;
 
-/// The write of a flow that is queued or in flight, if any. `Free`: the record has no flow.
+/// State of a record: without a flow (`Free`), with a flow that has no unanswered write (`Nothing`), or with a flow
+/// whose write is queued or in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pending {
     Free,
@@ -28,16 +29,16 @@ pub(super) enum Pending {
     Delete,
 }
 
-/// A flow, and its places in the index and in the order of eviction.
+/// A flow, with its links in the index and in the order of eviction.
 #[derive(Clone, Debug)]
 pub(super) struct FlowRecord {
     pub(super) key: FlowKey,
     pub(super) verdict: FlowVerdict,
     /// Time of the last packet or write.
     pub(super) used: f64,
-    /// Packets that the switch has counted, as last read.
+    /// The switch's packet count of the flow, as last read.
     pub(super) packets: u64,
-    /// The pool, or `NONE`. The record's neighbours in the pool.
+    /// The flow's pool, or `NONE`. The next two fields are the neighbours in this pool.
     pub(super) pool: u32,
     pub(super) colder: u32,
     pub(super) warmer: u32,
@@ -60,7 +61,7 @@ const FREE: FlowRecord = FlowRecord {
 
 #[derive(Clone, Debug, Default)]
 struct Shard {
-    /// First record of each bucket. Their number is 0 or a power of two.
+    /// Number of the first record of each bucket. The number of buckets is 0 or a power of two.
     buckets: Vec<u32>,
     flows: usize,
 }
@@ -71,7 +72,8 @@ pub(super) struct Store {
     chunks: Vec<Box<[FlowRecord]>>,
     first_free: u32,
     shards: Box<[Shard]>,
-    /// Keyed by chance, since hosts choose the addresses and ports of their flows.
+    /// The hash has a random key. Hosts choose the addresses and ports of their flows, and could otherwise choose keys
+    /// that collide.
     hasher: RandomState,
 }
 
@@ -116,7 +118,7 @@ impl Store {
         None
     }
 
-    /// Adds a record with a key that no record has. Returns its number.
+    /// Adds a record with this key and returns its number. No record may have the key yet.
     pub(super) fn add(&mut self, key: FlowKey, verdict: FlowVerdict) -> u32 {
         if self.first_free == NONE {
             self.add_chunk();
@@ -142,7 +144,7 @@ impl Store {
         number
     }
 
-    /// Removes a record, which must be in no pool.
+    /// Removes a record. The record must be in no pool.
     pub(super) fn remove(&mut self, number: u32) {
         let (key, chain) = {
             let record = self.get(number);
@@ -176,7 +178,7 @@ impl Store {
         self.first_free = start as u32;
     }
 
-    /// Doubles the buckets of a shard.
+    /// Doubles the number of buckets of a shard.
     fn grow(&mut self, shard: usize) {
         let old = std::mem::take(&mut self.shards[shard].buckets);
         let mut buckets = vec![NONE; (2 * old.len()).max(FEWEST)];
@@ -197,7 +199,7 @@ fn shard_of(hash: u64) -> usize {
     (hash >> 56) as usize % SHARDS
 }
 
-/// Returns the bucket of a hash. `buckets` is 0 or a power of two.
+/// Returns the bucket of a hash. `buckets`, the number of buckets, is 0 or a power of two.
 fn bucket_of(hash: u64, buckets: usize) -> usize {
     hash as usize & buckets.wrapping_sub(1)
 }

@@ -8,8 +8,8 @@
 //! - length (2 bytes, big endian): includes this header
 //! - netlink messages
 //!
-//! After an error, the start of the next frame is unknown. So the first error is final:
-//! [`Framer::frames`] returns the error again on each call and ignores all further bytes.
+//! After an error, the start of the next frame is unknown, so the stream cannot be used any more.
+//! [`Framer::frames`] returns the same error on each further call and ignores all further bytes.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -25,7 +25,7 @@ const TYPE_NETLINK: u8 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("FPM frame at byte {offset}: {fault}")]
 pub struct FramingError {
-    /// Offset of the frame's first byte in the stream.
+    /// Offset in the stream of the first byte of the invalid frame.
     pub offset: u64,
     /// Kind of the error.
     pub fault: Fault,
@@ -71,7 +71,7 @@ impl Framer {
     /// Moves the payloads of all complete frames to `frames`, in order.
     ///
     /// # Errors
-    /// The first malformed header. The frames before this header were moved.
+    /// The first malformed header. The frames before this header have then been moved to `frames`.
     pub fn frames(&mut self, frames: &mut Vec<Bytes>) -> Result<(), FramingError> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -107,7 +107,7 @@ impl Framer {
     }
 
     /// Returns the length of the first frame, if the frame's header has arrived. Checks each header
-    /// byte as soon as it arrives, to detect a wrong peer early.
+    /// byte as soon as it arrives, so that a peer that does not speak FPM is detected early.
     fn frame_length(&self) -> Result<Option<usize>, Fault> {
         match *self.buffer {
             [version, ..] if version != VERSION => Err(Fault::Version(version)),

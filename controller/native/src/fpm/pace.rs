@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Distinguishes the transfer of a whole routing table from a few route changes.
+//! Distinguishes the transfer of a whole routing table from a few route changes, by the receive
+//! rate.
 
 use std::time::Instant;
 
-/// Time in seconds after which the level has decayed by half.
+/// Half-life of the level in seconds.
 const HALF_LIFE: f64 = 0.02;
 /// Level, in bytes, above which a table transfer is assumed. A steady rate of about 8,000 routes
 /// per second exceeds this level, and so do 220 routes at once.
 const BULK: f64 = 16.0 * 1024.0;
 
-/// Measures the receive rate of a connection. The level is the number of received bytes, with
-/// exponential decay.
+/// Measures the receive rate of a connection. The level is the number of bytes received so far,
+/// but each byte counts for less as time passes (exponential decay).
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     level: f64,
@@ -33,8 +34,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns whether the last of several reads counts as a table transfer. There are `reads`
-    /// reads of `bytes` bytes each, `apart` milliseconds apart.
+    /// Simulates `reads` reads of `bytes` bytes each, `apart` milliseconds apart. Returns
+    /// whether the last read counts as part of a table transfer.
     fn bulk(reads: u32, bytes: usize, apart: u64) -> bool {
         let (mut pace, begin) = (Pace::default(), Instant::now());
         (0..reads).fold(false, |_, read| {

@@ -5,11 +5,12 @@
 //! table is transferred, the server pauses between reads ([`Pace`]). This makes the reads fewer and
 //! larger.
 //!
-//! The server drops no frame. Queued frames hold permits of a byte budget. When the permits are
-//! used up, the server stops reading until Python has polled, so TCP slows zebra down.
+//! The server drops no frame. All queued frames together may hold a limited number of bytes. When
+//! this budget is used up, the server stops reading until Python has fetched frames. zebra's send
+//! buffer then fills, and TCP makes zebra wait.
 //!
-//! A connection holds one of [`MAX_CONNECTIONS`] slots until Python has polled its `Closed` event.
-//! If no slot is free, the server refuses and counts new connections.
+//! A connection holds one of [`MAX_CONNECTIONS`] slots until Python has fetched its `Closed` event.
+//! If no slot is free, the server refuses new connections and counts the refusals.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -34,7 +35,7 @@ use crate::runtime;
 pub const MAX_CONNECTIONS: usize = 16;
 /// Number of bytes requested by one read of a socket.
 const READ_SIZE: usize = 256 * 1024;
-/// Pause after a failed accept.
+/// Pause before the next accept after a failed one.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Pause before the next read while a table arrives in pieces smaller than [`READ_SIZE`].
 const PAUSE: Duration = Duration::from_millis(40);
@@ -48,8 +49,8 @@ pub struct ConnectionEvent {
     pub connection: u64,
     /// Kind of the event.
     pub kind: EventKind,
-    /// Permit for the event's bytes, or the slot of the connection. Released when Python has
-    /// fetched the event.
+    /// Share of the byte budget that the event's bytes hold, or the slot of the connection. Released
+    /// when Python has fetched the event.
     _permit: Option<OwnedSemaphorePermit>,
 }
 
@@ -62,7 +63,7 @@ pub enum EventKind {
     Frames(Vec<Bytes>),
     /// A framing error. The event `Closed` follows.
     Error(String),
-    /// The connection ended for this reason.
+    /// The connection ended for this reason. Last event of the connection.
     Closed(String),
 }
 
@@ -167,7 +168,7 @@ impl Server {
     /// Closes a connection if it is still open.
     pub fn disconnect(&self, connection: u64, reason: String) {
         if let Some(sender) = lock(&self.shared.disconnects).remove(&connection) {
-            // Sending fails if the connection has ended meanwhile. This error can be ignored.
+            // Sending fails if the connection has ended meanwhile. Then nothing needs to be closed.
             drop(sender.send(reason));
         }
     }
@@ -193,9 +194,9 @@ async fn accept(
             _ = stopped.wait_for(|stopped| *stopped) => return,
             accepted = listener.accept() => accepted,
         };
-        // Accepting fails if the connection is gone, or if no descriptor is available. Without a
-        // free descriptor the connection stays in the backlog. An immediate retry would then be a
-        // busy loop.
+        // Accepting fails if the peer has already closed the connection, or if no descriptor is
+        // available. Without a free descriptor, the connection stays in the backlog, so an immediate
+        // retry would be a busy loop.
         let Ok((stream, peer)) = accepted else {
             tokio::time::sleep(ACCEPT_RETRY).await;
             continue;
@@ -291,7 +292,8 @@ impl Shared {
             .iter()
             .map(|frame| frame.len() + FRAME_OVERHEAD)
             .sum();
-        // A batch that is larger than the whole budget waits until the queue is empty.
+        // A batch larger than the whole budget takes all of it, so this waits until the queue is
+        // empty.
         let size = u32::try_from(size)
             .unwrap_or(u32::MAX)
             .min(self.budget_size);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Provides the handle of a session. The handle checks arguments, queues requests, and returns the
-//! inbox's events to Python.
+//! Provides the handle through which Python uses a session. The handle checks arguments, queues requests, and
+//! returns the events of the inbox.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -50,7 +50,7 @@ pub struct Options {
     pub packet_in_limit: usize,
     /// Limit of packet-outs queued for the switch.
     pub packet_out_limit: usize,
-    /// Limit of outstanding requests.
+    /// Limit of outstanding requests, which are requests whose answer Python has not polled yet.
     pub request_limit: usize,
 }
 
@@ -77,7 +77,7 @@ pub enum ClientError {
     System(#[from] io::Error),
 }
 
-/// A session with a switch. Dropping it ends the session.
+/// A session with a switch. The session ends when this value is dropped.
 #[derive(Debug)]
 pub struct Client {
     options: Options,
@@ -91,8 +91,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts a session. The session connects and arbitrates in the background. Packets also pass
-    /// through `fast_path`, once the metadata layout is set. Packets that Python must handle then go to `punts`.
+    /// Starts a session. The session connects and arbitrates in the background. Once the metadata layout is set,
+    /// packets pass through `fast_path`. Packets that Python must handle go to `punts`.
     ///
     /// # Errors
     /// An invalid argument, or the kernel's error if no thread or descriptor is available.
@@ -112,7 +112,7 @@ impl Client {
             mailbox,
             fast_path.map(|path| Inlet::new(path, punts)),
         ));
-        // These channels are unbounded, because the inbox counts and limits the requests.
+        // These channels need no limit, because the inbox limits the number of outstanding requests.
         let (ordered, ordered_calls) = mpsc::unbounded_channel();
         let (concurrent, concurrent_calls) = mpsc::unbounded_channel();
         let (control, control_messages) = mpsc::channel(CONTROL_LIMIT);
@@ -180,8 +180,8 @@ impl Client {
         lock(&self.packet_out).clone().ok_or(ClientError::NoLayout)
     }
 
-    /// Queues packet-outs that were encoded with [`Self::packet_out_layout`]. Returns the number of
-    /// queued packet-outs.
+    /// Queues packet-outs that were encoded with [`Self::packet_out_layout`]. Returns how many of them had room
+    /// in the queue.
     ///
     /// # Errors
     /// [`ClientError::Closed`].
@@ -317,11 +317,12 @@ impl Client {
         } else {
             &self.concurrent
         };
-        // Order: requests are queued under the lock, so that they are sent in the order of their numbers.
+        // Order: the lock is held while a request is numbered and queued, so that requests are sent in the order
+        // of their numbers.
         let refused = self.shared.mailbox.update(|inbox| {
             let number = inbox.register(token, method.kind())?;
-            // If the receiver is gone, the session is ending. The end of the session answers all
-            // registered requests.
+            // The receiver is gone if the session is ending. When the session ends, it answers all registered
+            // requests.
             drop(queue.send(Call {
                 number,
                 method,
@@ -335,8 +336,8 @@ impl Client {
         })
     }
 
-    /// Returns an error if the session has ended. The state of the queues does not show this: they
-    /// close later, when the connection is dropped.
+    /// Returns an error if the session has ended. The queues do not show this in time, because they close only
+    /// when the connection is dropped.
     fn check_open(&self) -> Result<(), ClientError> {
         let ended = *self.stop.borrow() || self.shared.mailbox.update(|inbox| inbox.is_closed());
         if ended { Err(self.closed()) } else { Ok(()) }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements a gRPC codec that passes serialized messages unchanged.
+//! Implements a gRPC codec that sends and returns serialized messages
+//! unchanged.
 
 use bytes::{Buf, BufMut, Bytes};
 use tonic::Status;

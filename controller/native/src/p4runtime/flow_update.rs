@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Encodes the update of a table entry whose exact-match fields differ from entry to entry.
+//! Encodes the update of a flow's table entry, whose exact-match fields differ from flow to flow.
 //!
-//! Python encodes the parts that many entries share: table id and further match fields (`head`), and the action.
+//! Python encodes the parts that many flows share, and this module inserts the match fields between them. The shared
+//! parts are `head` (table id and the other match fields) and the action.
 
 use prost::encoding::{encode_varint, encoded_len_varint};
 
-/// Field numbers of `WriteRequest.updates`, `Update`, `Entity.table_entry` and `TableEntry.match`, as keys.
+/// Protobuf keys (field number and wire type) of `WriteRequest.updates`, `Update`, `Entity.table_entry` and
+/// `TableEntry.match`.
 const UPDATES: u8 = 4 << 3 | 2;
 const TYPE: u8 = 1 << 3;
 const ENTITY: u8 = 2 << 3 | 2;
 const TABLE_ENTRY: u8 = 2 << 3 | 2;
 const MATCH: u8 = 2 << 3 | 2;
-/// Keys of `FieldMatch.field_id`, `FieldMatch.exact` and `Exact.value`.
+/// Protobuf keys of `FieldMatch.field_id`, `FieldMatch.exact` and `Exact.value`.
 const FIELD_ID: u8 = 1 << 3;
 const EXACT: u8 = 2 << 3 | 2;
 const VALUE: u8 = 1 << 3 | 2;

@@ -6,8 +6,8 @@
 //!
 //! * Each request is answered exactly once, by the switch or by the end of the session.
 //! * `Closed` is the last event.
-//! * All queues are bounded. A request counts until Python has polled its answer. Notifications and
-//!   packet-ins have separate limits, and read parts hold permits.
+//! * All queues are bounded. The limit of requests counts each request until Python has polled its answer.
+//!   Notifications and packet-ins have limits of their own. The parts of a read's answer each hold a permit.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -33,7 +33,7 @@ pub enum Event {
     Connected,
     /// Result of an arbitration. This client or another client may have caused it.
     Arbitration {
-        /// OK if this client is primary. Otherwise the reason why it is not.
+        /// OK if this client is primary. Otherwise says why it is not.
         status: Code,
         /// Highest election id that the switch knows, as (high, low).
         election_id: Option<(u64, u64)>,
@@ -88,7 +88,7 @@ pub struct RequestOutcome {
     pub status: Code,
     /// Errors of a failed Write, one for each update. May be empty.
     pub errors: Vec<Code>,
-    /// The serialized response. Empty if the kind of request has none.
+    /// The serialized response. Empty if this kind of request has no response.
     pub response: Bytes,
 }
 
@@ -148,14 +148,14 @@ pub struct Inbox {
     notifications: usize,
     arbitrations: usize,
     packets: VecDeque<PacketIn>,
-    /// Requests without an answer, by request number. Each has Python's token and the kind of the
+    /// Requests that are not answered yet, by request number. Holds Python's token and the kind of each
     /// request.
     pending: BTreeMap<u64, (u64, RequestKind)>,
     next_request: u64,
-    /// Number of requests that are pending or whose answer is in `events`.
+    /// Number of outstanding requests: those in `pending`, and those whose answer is in `events`.
     outstanding: usize,
     closed: bool,
-    /// Status of the `Closed` event that Python has not polled yet.
+    /// Status for the `Closed` event, if Python has not polled this event yet.
     farewell: Option<Code>,
 }
 
@@ -207,8 +207,8 @@ impl Inbox {
     /// Registers a request and returns its number.
     ///
     /// # Errors
-    /// [`Refused::Closed`] if the session has ended, [`Refused::Busy`] if too many requests are
-    /// outstanding. The request is not registered then.
+    /// [`Refused::Closed`] if the session has ended, [`Refused::Busy`] if too many requests are outstanding.
+    /// In both cases, the request is not registered.
     pub fn register(&mut self, token: u64, kind: RequestKind) -> Result<u64, Refused> {
         if self.closed {
             return Err(Refused::Closed);
@@ -320,8 +320,8 @@ impl Inbox {
 
     /// Removes and returns at most `max` events. Each packet-in counts as one event.
     ///
-    /// Packet-ins may use half of `max`, and all other events the other half. Each half may also
-    /// use what the other half leaves free. So neither packet-ins nor other events starve.
+    /// Packet-ins may take half of `max`, and all other events the other half. If one half is not used up,
+    /// the other kind may use the rest. So neither packet-ins nor other events starve.
     pub fn poll(&mut self, max: usize) -> Vec<Event> {
         let for_packets = self
             .packets

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Passes the packet-ins of a session to the fast path.
+//! Receives the packet-ins of a session, and passes them to the fast path, the punt queue or the inbox.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -12,13 +12,13 @@ use crate::fast_path::{FastPath, Switch};
 use crate::mailbox::{Mailbox, lock};
 use crate::punts::PuntQueue;
 
-/// Passes a session's packet-ins to the fast path.
+/// The receiving side of a session's packets.
 #[derive(Debug)]
 pub(super) struct Inlet {
     path: Arc<FastPath>,
-    /// Layout of packet-ins. While it is `None`, the inbox handles packet-ins.
+    /// Layout of packet-ins. `None` until Python sets it; until then the inbox handles packet-ins.
     layout: Mutex<Option<Arc<Layout>>>,
-    /// Queue of the packets that Python must handle. Without a queue, the inbox holds these packets.
+    /// Queue of the packets that Python must handle. If it is `None`, these packets go to the inbox.
     punts: Option<Arc<PuntQueue>>,
 }
 
@@ -71,7 +71,8 @@ impl Inlet {
         true
     }
 
-    /// Moves packets to the punt queue together, so that they wake Python once. The queue counts dropped packets.
+    /// Moves all packets to the punt queue in one step, so that Python is woken once. The queue counts the packets
+    /// that it drops.
     pub(super) fn put(&self, punted: &mut Vec<PacketIn>) {
         if let Some(punts) = self.punts.as_ref().filter(|_| !punted.is_empty()) {
             punts.put_all(punted.drain(..));

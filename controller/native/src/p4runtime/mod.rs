@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Implements the client of one P4Runtime session (specification 1.5).
 //!
-//! Requests and answers are serialized bytes ([`codec`]), which Python encodes and decodes. This
-//! module decodes only:
+//! Python encodes the requests and decodes the answers. This module passes both as serialized bytes
+//! ([`codec`]). It decodes only:
 //!
 //! * packet-ins and packet-outs ([`packet`], for the fast path),
 //! * the kind of a stream message ([`stream`]),
@@ -10,7 +10,7 @@
 //! * messages that P4Runtime lacks: the switch's ports ([`ports`]) and dry runs of packets
 //!   ([`dry_run`]).
 //!
-//! It encodes only packet-outs and the updates of flows ([`flow_update`]).
+//! This module encodes only packet-outs and the updates of flows ([`flow_update`]).
 //!
 //! [`inbox`] queues events for Python. [`inlet`] and [`outlet`] connect the session to the fast
 //! path. [`target`] parses the server's address, [`session`] runs the connection, and [`client`] is

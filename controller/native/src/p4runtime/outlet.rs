@@ -11,8 +11,8 @@ use super::packet::Layout;
 use super::shared::Shared;
 use crate::fast_path::{Sent, Switch, WaitingFrame};
 
-/// A serialized packet-out in the queue. A packet-out of the fast path has a [`WaitingFrame`], which is
-/// dropped when the packet-out is sent.
+/// A serialized packet-out in the queue. If the fast path sent it, `_waiting` counts it as waiting
+/// until the packet-out leaves the queue.
 #[derive(Debug)]
 pub(super) struct PacketOut {
     pub(super) message: Bytes,
@@ -43,7 +43,7 @@ impl Switch for Outlet {
             message,
             _waiting: Some(waiting),
         };
-        // Half of the queue is reserved for Python.
+        // Leaves half of the queue to Python's packets.
         let has_room = self.packets.capacity() > self.packets.max_capacity() / 2;
         let counters = &session.counters;
         match has_room.then(|| self.packets.try_send(packet)) {
@@ -107,7 +107,7 @@ mod tests {
             assert!(sent.is_ok());
         }
         assert_eq!(send(), Sent::Full);
-        // Python's packets count, too. The fast path must leave half of the queue free.
+        // Packets from Python occupy room, too. The fast path must still leave half of the queue free.
         for _ in 0..ROOM / 2 {
             drop(queue.try_recv());
         }

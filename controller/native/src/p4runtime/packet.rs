@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Encodes packet-outs and decodes packet-ins directly in protobuf's wire format.
 //!
-//! A packet has about a dozen metadata fields. Generated message types would allocate an object for
-//! each field. Here, the fields are integers in the order of a [`Layout`] that Python sets once.
-//! Values are encoded in the shortest form. Received values may have leading zeros (P4Runtime 1.5,
-//! section 8.4).
+//! A packet has about a dozen metadata fields, and generated message types would allocate an object for each of
+//! them. Here the fields are integers, in the order of a [`Layout`] that Python sets once. Values are encoded
+//! in the shortest form. Received values may have leading zeros (P4Runtime 1.5, section 8.4).
 
 use bytes::{BufMut, Bytes};
 use prost::encoding::{
@@ -25,7 +24,7 @@ const METADATA_VALUE: u32 = 2;
 /// Maximum width of a metadata field, in bits.
 pub const MAX_WIDTH: u32 = 128;
 
-/// One metadata field of P4Info's controller packet metadata.
+/// One metadata field of a packet-in or packet-out, as P4Info's controller packet metadata declare it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
     /// Id of the field in P4Info.
@@ -34,7 +33,7 @@ pub struct Field {
     pub width: u32,
 }
 
-/// The metadata fields of packet-ins or of packet-outs. Metadata values have the same order.
+/// The metadata fields of packet-ins or of packet-outs. The metadata values of a packet are in the same order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout(Vec<Field>);
 
@@ -151,7 +150,8 @@ impl Layout {
                 PAYLOAD => payload = message.slice_ref(value),
                 METADATA => {
                     let (id, value) = decode_metadata(value)?;
-                    // Switches usually send the fields in P4Info's order, so try this order first.
+                    // Tries the order of the layout first, because switches usually send the fields in P4Info's
+                    // order.
                     let position = match self.0.get(seen) {
                         Some(field) if field.id == id => seen,
                         _ => return self.decode_in_any_order(message),
@@ -169,7 +169,7 @@ impl Layout {
         }
     }
 
-    /// Decodes a PacketIn whose metadata are in another order than the layout.
+    /// Decodes a PacketIn whose metadata are not in the order of the layout.
     fn decode_in_any_order(&self, message: &Bytes) -> Result<PacketIn, Malformed> {
         let mut metadata = vec![None; self.0.len()];
         let mut payload = Bytes::new();
@@ -220,7 +220,8 @@ impl Layout {
     }
 }
 
-/// Returns the PacketIn of a serialized StreamMessageResponse, if the message has no other field.
+/// Returns the PacketIn that a serialized StreamMessageResponse contains. Returns `None` if the message has any
+/// other field.
 pub(super) fn packet_in_of(message: &Bytes) -> Option<Bytes> {
     let mut cursor: &[u8] = message;
     match next_field(&mut cursor) {
@@ -240,7 +241,7 @@ fn value_length(value: u128) -> usize {
 
 /// Returns the length of a PacketMetadata message in bytes.
 fn metadata_length(field: Field, value: u128) -> usize {
-    // Parts: tag of the id, id, tag and length of the value, value.
+    // The parts are: the id's tag, the id, the value's tag, the value's length, and the value.
     1 + encoded_len_varint(u64::from(field.id)) + 2 + value_length(value)
 }
 
@@ -249,7 +250,8 @@ fn put_header(tag: u32, length: usize, buffer: &mut Vec<u8>) {
     encode_varint(length as u64, buffer);
 }
 
-/// Returns the next length-delimited field, or `None` at the end of the message. Skips fields of other types.
+/// Returns the next length-delimited field, or `None` at the end of the message. Skips fields of other wire
+/// types.
 fn next_field<'m>(cursor: &mut &'m [u8]) -> Result<Option<(u32, &'m [u8])>, Malformed> {
     while !cursor.is_empty() {
         let (tag, wire_type) = decode_key(cursor).map_err(|_| Malformed)?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Encodes the role that a session requests: the default role, a named role, or a named role that
-//! may receive and send only certain packets.
+//! Encodes the role that a session requests. There are three kinds: the default role, a named
+//! role, and a named role that may receive and send only certain packets.
 //!
-//! The restriction is role.config in sluice-switch's format
+//! The limits of the third kind are encoded in `role.config`, in sluice-switch's format
 //! (`switch/crates/p4runtime/proto/sluice/p4runtime/v1/role.proto`).
 
 use prost::Message;
@@ -10,7 +10,7 @@ use prost_types::Any;
 
 use super::proto::p4::v1 as p4;
 
-/// Type URL of the message in role.config that sluice-switch accepts.
+/// Type URL that sluice-switch requires of the message in `role.config`.
 const CONFIG_TYPE: &str = "type.googleapis.com/sluice.p4runtime.v1.RoleConfig";
 
 /// A role other than the default role.
@@ -18,11 +18,11 @@ const CONFIG_TYPE: &str = "type.googleapis.com/sluice.p4runtime.v1.RoleConfig";
 pub struct Role {
     /// Name of the role.
     pub name: String,
-    /// Limits of the role. With `None`, the switch decides what the role may do.
+    /// Limits of the role. If `None`, the switch decides what the role may do.
     pub bounds: Option<Bounds>,
 }
 
-/// The packets that a role may receive and send. A role with these limits may write nothing.
+/// The packets that a role may receive and send. A role with such limits may not write anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Packets that the role receives.
@@ -31,7 +31,7 @@ pub struct Bounds {
     pub packet_out: Filter,
 }
 
-/// Selects packets by one metadata field, which must have one of these values.
+/// Selects packets by one metadata field: the field must have one of these values.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Filter {
     /// Id of the field.
@@ -42,8 +42,8 @@ pub struct Filter {
     pub values: Vec<Vec<u8>>,
 }
 
-/// The fields of the switch's RoleConfig that this client uses. A field that is absent gives no
-/// permission.
+/// The fields of the switch's RoleConfig that this client uses. The client leaves out all other
+/// fields, which means that they grant nothing.
 #[derive(Clone, PartialEq, prost::Message)]
 struct RoleConfig {
     #[prost(message, optional, tag = "4")]

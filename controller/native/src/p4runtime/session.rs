@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs a session on the runtime's thread. The session connects and arbitrates. Then it does these
+//! Runs a session on the runtime's thread. The session connects and arbitrates. Then it does three
 //! tasks concurrently:
 //!
-//! * It receives the stream.
+//! * It receives the messages of the stream.
 //! * It sends writes and pipeline configurations one after another. The switch must apply next hop,
-//!   group and route in the controller's order.
+//!   group and route in the order in which the controller sends them.
 //! * It runs reads and all other requests concurrently.
 //!
 //! The session ends when the client or the switch ends the stream. A session never reconnects.
@@ -66,7 +66,7 @@ const PUNTS: usize = 64;
 const STREAM_WINDOW: u32 = 1024 * 1024;
 const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
 
-/// A request from Python, registered in the inbox under `number`.
+/// A request from Python. The inbox has registered it under `number`.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) number: u64,
@@ -97,7 +97,8 @@ impl Method {
         }
     }
 
-    /// Returns whether calls of this method must reach the switch in order.
+    /// Returns whether calls of this method must reach the switch in the order in which Python made
+    /// them.
     pub(super) fn is_ordered(self) -> bool {
         matches!(self, Self::Write | Self::SetPipeline)
     }
@@ -176,7 +177,7 @@ async fn connect(address: &str, endpoint: Endpoint) -> Result<Channel, Status> {
     })
 }
 
-/// Returns the root cause of an error, for example "Connection refused". The root cause is the most
+/// Returns the message of an error's root cause, for example "Connection refused". It is the most
 /// specific message.
 pub(super) fn innermost(error: &dyn std::error::Error) -> String {
     let mut error = error;
@@ -241,7 +242,7 @@ async fn receive_stream(shared: &Shared, channel: Channel, outgoing: Outgoing) -
     }
 }
 
-/// Returns the next message of a stream if it has arrived already.
+/// Returns the next message of a stream if it has already arrived. Does not wait.
 fn arrived(messages: &mut Streaming<Bytes>) -> Option<Result<Option<Bytes>, Status>> {
     let mut context = Context::from_waker(Waker::noop());
     match Pin::new(messages).poll_next(&mut context) {

@@ -12,8 +12,8 @@ const ERROR_TYPE: &str = "p4.v1.Error";
 
 /// Returns the canonical code and the message of each update, in order. Code 0 is OK.
 ///
-/// Returns an empty list if the details violate the specification. So no caller mistakes an
-/// incomplete list for a complete one.
+/// Returns an empty list if the details violate the specification. So a caller cannot
+/// mistake an incomplete list for a complete one.
 pub fn update_errors(details: &[u8]) -> Vec<(i32, String)> {
     let Ok(status) = rpc::Status::decode(details) else {
         return Vec::new();

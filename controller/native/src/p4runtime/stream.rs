@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Handles StreamChannel in both directions. Queues messages to send, and dispatches received
-//! messages.
+//! Handles both directions of StreamChannel: sends queued messages, and passes each received
+//! message to its receiver.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -26,8 +26,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Serialized StreamMessageRequests to send. Control messages are sent before queued packets.
 ///
-/// Invariant: this stream ends with the session. Otherwise the connection would keep the stream
-/// open, and the switch would keep this session as primary.
+/// Invariant: this stream ends when the session ends. If it did not end, the gRPC connection
+/// would stay open, and the switch would still treat this client as primary.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) control: Receiver<Bytes>,

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Queues packets fairly between interfaces and reasons, sources, and flows.
+//! Queues packets fairly between interfaces and punt reasons, between sources, and between flows.
 //!
-//! The queue serves three levels round robin: shares (pairs of interface and reason), the sources of a share, and the
-//! flows of a source. A source is an IP address. So a host that opens many flows delays only itself, and so does a flow
-//! of many packets. No hash decides which sources or flows share a turn.
+//! The queue serves three levels round robin: shares (ingress interface and punt reason), the sources of a share, and
+//! the flows of a source. A source is an IP address. So a host that opens many flows delays only its own packets, and
+//! so does a flow of many packets. Sources and flows are not hashed into a fixed number of queues, so none of them
+//! shares its turn with another.
 //!
-//! The queue is bounded as a whole, and so is each share. If there is no room, the newest packet of the longest queue
-//! is dropped, unless the arriving packet's own queue is as long. So a source with few packets always finds room.
-//! `sources/punt.py` is the specification of this module; a test compares the two.
+//! The whole queue is bounded, and so is each share. If there is no room, the newest packet of the longest queue is
+//! dropped. If no queue is longer than the arriving packet's own queue, the arriving packet is dropped instead. So a
+//! source with few packets always finds room. `sources/punt.py` is the specification of this module; a test compares
+//! the two.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -43,7 +45,7 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Sets the limits, from the next packet on.
+    /// Sets the limits for all further packets.
     pub fn set_limit(&mut self, limit: usize, limit_each: usize) {
         (self.limit, self.limit_each) = (limit, limit_each);
     }
@@ -134,8 +136,9 @@ impl<T> FairQueue<T> {
     }
 }
 
-/// Returns the key of a frame's flow: addresses, and ports if they follow the IP header. The key of fragments has only
-/// addresses, so that all fragments of a datagram keep their order. All frames other than IP have an empty key.
+/// Returns the key of a frame's flow: the addresses, and the ports if they follow the IP header. The key of a fragment
+/// has only addresses, so all fragments of a datagram have the same key and keep their order. All frames other than IP
+/// have the empty key.
 pub fn flow_of(frame: &Bytes) -> Bytes {
     let octets = |from: usize, to: usize| {
         let end = to.min(frame.len());

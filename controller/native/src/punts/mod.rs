@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Queues the packets that the switch punts to Python.
 //!
-//! * [`fair`]: the queue, fair between interfaces, sources and flows; [`ring`] is its building block,
+//! * [`fair`]: the queue, fair between interfaces, sources and flows; it is built from [`ring`]s,
 //! * [`whole`]: reads the selectors of plain packets.
 //!
-//! A session puts packets into the queue, so Python never sees those that find no room. Python takes packets in slices.
-//! It gets most first packets of flows as selectors ([`Fields::miss`]), and answers them without their metadata
-//! ([`Fields::answer`]).
+//! The switch punts the first packet of a flow when it has no verdict for the flow. A session adds punted packets to
+//! the queue, so Python never sees packets that are dropped because the queue is full. Python takes a limited number of
+//! packets at a time. For most first packets it gets only the selectors ([`Fields::miss`]). It gives the verdict, and
+//! this module builds the metadata of the re-injected packet ([`Fields::answer`]).
 
 pub mod fair;
 mod ring;
@@ -20,18 +21,18 @@ use crate::p4runtime::packet::PacketIn;
 use fair::FairQueue;
 use whole::{PlainSelectors, plain};
 
-/// Origin of a value in the metadata of a packet-out that answers a punt.
+/// Source of one metadata value of the packet-out that re-injects a punted packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// This value.
     Constant(u128),
-    /// The packet-in's metadata value at this position.
+    /// The value at this position of the packet-in's metadata.
     Punted(usize),
-    /// The answer's value at this position.
+    /// The value at this position of Python's answer.
     Answer(usize),
 }
 
-/// Positions of values in the metadata of packet-ins, and the values that name first packets.
+/// Positions of fields in the metadata of packet-ins, and the field values that mark a first packet.
 #[derive(Clone, Debug)]
 pub struct Fields {
     /// Number of values.
@@ -42,29 +43,29 @@ pub struct Fields {
     pub interface: usize,
     /// Punt reason.
     pub reason: usize,
-    /// Stage that punted the packet.
+    /// Pipeline stage that punted the packet.
     pub stage: usize,
-    /// Origin of the packet.
+    /// Origin of the packet: received, or sent by this router.
     pub origin: usize,
     /// Whether the packet is for this router.
     pub is_local: usize,
-    /// Bundle that carried the packet.
+    /// Number of the bundle that carried the packet.
     pub bundle: usize,
-    /// List that was asked.
+    /// Policy list that had no verdict for the packet.
     pub list: usize,
-    /// Reasons of first packets.
+    /// Punt reasons of first packets.
     pub misses: Vec<u128>,
-    /// Stage of inbound policy.
+    /// Value of `stage` for the inbound policy.
     pub inbound: u128,
-    /// Stage of outbound policy.
+    /// Value of `stage` for the outbound policy.
     pub outbound: u128,
-    /// Origin of packets that this router sends.
+    /// Value of `origin` for packets that this router sends.
     pub own: u128,
-    /// Origins of the values of the packet-out that answers a first packet.
+    /// Sources of the metadata of the packet-out that re-injects a first packet.
     pub answer: Vec<Origin>,
 }
 
-/// A plain first packet.
+/// A plain first packet (see [`whole`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Miss<'f> {
     /// Punt reason.
@@ -79,7 +80,7 @@ pub struct Miss<'f> {
     pub bundle: u128,
 }
 
-/// A plain first packet without its frame: what names its flow.
+/// A plain first packet without its frame: list and flow key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamedMiss {
     /// Punt reason.
@@ -88,12 +89,12 @@ pub struct NamedMiss {
     pub list: u32,
     /// Key in the list's flow cache.
     pub key: FlowKey,
-    /// Whether the packet has ports. Otherwise, the ports of the key are 0.
+    /// Whether the packet has ports. If not, the ports in the key are 0.
     pub has_ports: bool,
 }
 
 impl Miss<'_> {
-    /// Returns the packet without its frame. Returns `None` if a number is too large.
+    /// Returns list and flow key of the packet. Returns `None` if a number is too large for its field.
     pub fn named(&self) -> Option<NamedMiss> {
         let mut key = FlowKey::new(self.plain.source, self.plain.destination)?;
         let ports = self.plain.ports;
@@ -157,7 +158,7 @@ impl Fields {
         })
     }
 
-    /// Computes the metadata of the packet-out that re-injects a packet with an answer. Returns `None` if a value is
+    /// Writes to `values` the metadata of the packet-out that re-injects a packet. Returns `None` if a value is
     /// missing.
     pub fn answer(&self, punted: &[u128], answer: &[u128], values: &mut Vec<u128>) -> Option<()> {
         values.clear();
@@ -207,17 +208,18 @@ impl PuntQueue {
         self.mailbox.descriptor()
     }
 
-    /// Returns whether a packet has the right number of metadata values.
+    /// Returns whether a packet has as many metadata values as these fields require.
     pub fn fits(&self, packet: &PacketIn) -> bool {
         packet.metadata.len() == self.fields.count
     }
 
-    /// Queues a packet that fits. Returns false if the packet is dropped, because there is no room.
+    /// Queues a packet, for which [`Self::fits`] must be true. Returns false if the packet is dropped, because there is
+    /// no room.
     pub fn put(&self, packet: PacketIn) -> bool {
         self.mailbox.update(|queue| self.put_into(queue, packet))
     }
 
-    /// Queues packets that fit, and wakes Python at most once.
+    /// Queues packets, for which [`Self::fits`] must be true. Wakes Python at most once.
     pub fn put_all(&self, packets: impl Iterator<Item = PacketIn>) {
         self.mailbox.update(|queue| {
             for packet in packets {
@@ -243,7 +245,7 @@ impl PuntQueue {
             .update(|queue| std::iter::from_fn(|| queue.take()).take(limit).collect())
     }
 
-    /// Reads or changes the queue.
+    /// Reads or changes the queue under its lock.
     pub fn update<R>(&self, change: impl FnOnce(&mut FairQueue<PacketIn>) -> R) -> R {
         self.mailbox.update(change)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Serves queues round robin, and knows the longest queue.
+//! Serves several queues round robin, and finds the longest queue.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -10,9 +10,10 @@ pub(super) struct Ring<K, Q> {
     members: HashMap<K, RingQueue<Q>>,
     /// The keys in the order in which their queues are served.
     turns: BTreeMap<u64, K>,
-    /// The keys by length, then by the age of the queue: the youngest of the longest queues is last.
+    /// The keys ordered by the queue's length, then by the queue's number. So the last key is that of the
+    /// longest queue, and among equally long queues that of the youngest.
     lengths: BTreeMap<(usize, u64), K>,
-    /// Number of the next turn and of the next queue.
+    /// Next number, for a turn or for a new queue.
     next: u64,
 }
 
@@ -22,7 +23,7 @@ struct RingQueue<Q> {
     /// Number of packets in the queue.
     length: usize,
     turn: u64,
-    /// Number of the queue, in the order of creation.
+    /// Number of the queue. Queues are numbered in the order of creation.
     number: u64,
 }
 
@@ -38,7 +39,7 @@ impl<K, Q> Default for Ring<K, Q> {
 }
 
 impl<K: Clone + Eq + Hash, Q: Default> Ring<K, Q> {
-    /// Adds a packet to the queue of `key`, by `put`. Creates the queue if necessary.
+    /// Adds a packet to the queue of `key`: calls `put` with the queue. Creates the queue if necessary.
     pub(super) fn put(&mut self, key: K, put: impl FnOnce(&mut Q)) {
         if let Some(member) = self.members.get_mut(&key) {
             put(&mut member.queue);
@@ -62,7 +63,8 @@ impl<K: Clone + Eq + Hash, Q: Default> Ring<K, Q> {
         self.members.insert(key, member);
     }
 
-    /// Removes a packet from the queue whose turn it is, by `take`. This queue is served again after all others.
+    /// Removes a packet from the queue whose turn it is: calls `take` with this queue. Its next turn comes after
+    /// all other queues.
     pub(super) fn take<T>(&mut self, take: impl FnOnce(&mut Q) -> Option<T>) -> Option<T> {
         let (_, key) = self.turns.pop_first()?;
         let turn = self.next;
@@ -74,7 +76,8 @@ impl<K: Clone + Eq + Hash, Q: Default> Ring<K, Q> {
         self.remove(&key, take)
     }
 
-    /// Removes a packet from the queue of `key`, by `take`. The order of the turns stays the same.
+    /// Removes a packet from the queue of `key`: calls `take` with this queue. The order of the turns stays the
+    /// same.
     pub(super) fn remove<T>(
         &mut self,
         key: &K,
@@ -94,7 +97,7 @@ impl<K: Clone + Eq + Hash, Q: Default> Ring<K, Q> {
         taken
     }
 
-    /// Returns the key and the length of the longest queue. Of several, returns the youngest.
+    /// Returns the key and the length of the longest queue. Of several longest queues, returns the youngest.
     pub(super) fn longest(&self) -> Option<(&K, usize)> {
         let ((length, _), key) = self.lengths.last_key_value()?;
         Some((key, *length))

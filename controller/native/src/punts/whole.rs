@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads the selectors of plain packets: whole IP packets, without options or extension headers, of any protocol but
-//! ICMP and mobility. Most first packets are plain. All others are left to Python.
+//! Reads the selectors of plain packets. A plain packet is a whole IP packet without options or extension headers,
+//! and its protocol is neither ICMP nor mobility. Most first packets of flows are plain. Python reads all other
+//! packets.
 //!
 //! `wire/selectors.py` is the specification of this module; a test compares the two.
 
@@ -8,7 +9,7 @@ const TAG: usize = 4;
 const ETHERNET: usize = 14;
 const IPV4: usize = 20;
 const IPV6: usize = 40;
-/// Smallest length of a transport header that is read.
+/// Smallest number of bytes after the IP header of a packet that is read here.
 const TRANSPORT: usize = 8;
 
 const ICMP: u8 = 1;
@@ -18,7 +19,8 @@ const ESP: u8 = 50;
 const ICMPV6: u8 = 58;
 const SCTP: u8 = 132;
 const MOBILITY: u8 = 135;
-/// IPv6 headers that are not the next layer's: hop-by-hop options, routing, fragment and destination options.
+/// IPv6 extension headers after which the upper-layer protocol follows: hop-by-hop options, routing, fragment and
+/// destination options.
 const LOOKED_THROUGH: [u8; 4] = [0, 43, 44, 60];
 
 /// The selectors of a plain packet.

@@ -23,7 +23,7 @@ use crate::p4runtime::ports::{self, SwitchPorts};
 use crate::p4runtime::role::{Bounds, Filter, Role};
 use crate::p4runtime::target::Tls;
 
-/// Id of a metadata field, and the values to select.
+/// Id of a metadata field, and the values that select a packet.
 type FilterArguments = (u32, Vec<u128>);
 
 #[pyclass(module = "sluice._native", frozen)]
@@ -132,7 +132,9 @@ impl P4RuntimeClient {
     fn answer(&self, batch: &Bound<'_, PySequence>) -> PyResult<usize> {
         let layout = self.0.packet_out_layout().map_err(client_error)?;
         let mut messages = Vec::with_capacity(batch.len()?);
-        let mut known = None; // Most packets of a slice have the same few answers.
+        // Encoded once and reused, because most packets of one call have the
+        // same few answers.
+        let mut known = None;
         let (mut answer, mut values) = (Vec::new(), Vec::with_capacity(layout.fields().len()));
         for item in batch.try_iter()? {
             let (punt, given): (Bound<'_, FirstPacket>, Bound<'_, PyTuple>) = item?.extract()?;

@@ -16,7 +16,7 @@ use crate::flows::key::FlowKey;
 use crate::p4runtime::packet::PacketIn;
 use crate::punts::{self, Fields, NamedMiss, Origin};
 
-/// Python's types, and the constructor of tuples.
+/// The Python types, and the constructor of tuples.
 #[derive(Debug)]
 struct PythonTypes {
     new: Py<PyAny>,
@@ -179,7 +179,7 @@ fn origin_of((kind, value): (String, u128)) -> PyResult<Origin> {
     }
 }
 
-/// A plain first packet that waits for its answer.
+/// A plain first packet of a flow, which waits for the verdict of Python.
 #[pyclass(module = "sluice._native", frozen)]
 pub(super) struct FirstPacket {
     packet: PacketIn,
@@ -193,12 +193,12 @@ impl FirstPacket {
         &self.packet.payload
     }
 
-    /// Returns the list to search.
+    /// Returns the policy list to search.
     pub(super) fn list(&self) -> u32 {
         self.named.list
     }
 
-    /// Returns the key in the list's flow cache.
+    /// Returns the flow's key in the list's flow cache.
     pub(super) fn key(&self) -> &FlowKey {
         &self.named.key
     }

@@ -13,7 +13,7 @@ use crate::mailbox::lock;
 use crate::rules::area::{ABSENT, ANY, Address, Addresses, NUMBER_SELECTORS, Packets, Selectors};
 use crate::rules::list::{List, NewRules};
 
-/// Fields of a Python rule that are read.
+/// Fields of a Python rule that this module reads.
 const FIELDS: [&str; 12] = [
     "action",
     "bundle",
@@ -29,13 +29,13 @@ const FIELDS: [&str; 12] = [
     "mobility_type",
 ];
 
-/// An action and the name of a bundle.
+/// The effect of a rule: an action, and the name of a bundle if the action is to protect.
 type Effect = (u8, Option<String>);
 
-/// Describes the Python class of rules, and numbers the effects of rules. Shared by all versions of
-/// a list.
+/// Says where each field is in a Python rule, and numbers the effects of rules. Shared by all
+/// versions of a list.
 struct RuleClass {
-    /// Index of each field of [`FIELDS`] in a rule.
+    /// For each name in [`FIELDS`], the index of this field in a rule.
     indexes: [usize; FIELDS.len()],
     opaque: Py<PyAny>,
     own: Py<PyAny>,
@@ -80,7 +80,7 @@ impl RuleClass {
         Ok(())
     }
 
-    /// Returns the ranges of a selector. `read` reads one element of its tuple.
+    /// Returns the ranges of a selector. `read` converts one element of the Python tuple.
     fn numbers(
         &self,
         py: Python<'_>,

@@ -143,7 +143,7 @@ fn duplicate(descriptor: RawFd) -> PyResult<OwnedFd> {
 }
 
 fn not_in_set(index: u32) -> PyErr {
-    PyValueError::new_err(format!("interface {index} is none of this TapSet"))
+    PyValueError::new_err(format!("interface {index} is not in this TapSet"))
 }
 
 fn snapshot(counters: &Counters) -> [(&'static str, u64); 9] {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Maps prefixes to record numbers, in order. There is a B-tree for each VRF and address family.
 //!
-//! A search among a million prefixes mostly waits for memory. So a key contains only the parts that
-//! differ within its tree. The key of an IPv4 prefix has 8 bytes, while a [`RouteSlot`] has 24.
+//! A search among a million prefixes spends most of its time waiting for memory, so short keys make
+//! it faster. A key contains only the parts that differ within its tree: the key of an IPv4 prefix
+//! has 8 bytes, while a whole [`RouteSlot`] has 24.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -15,7 +16,7 @@ type Ipv4 = u64;
 /// IPv6 prefix: the two halves of the address, and the prefix length.
 type Ipv6 = (u64, u64, u8);
 
-/// A key that is greater than the key of any IPv4 prefix.
+/// A key that is greater than the key of every IPv4 prefix.
 const IPV4_END: Ipv4 = Ipv4::MAX;
 
 fn ipv4(slot: &RouteSlot) -> Ipv4 {
@@ -51,8 +52,8 @@ impl Index {
         number.copied()
     }
 
-    /// Returns the record number of a prefix. If there is none, inserts the number that `make`
-    /// returns.
+    /// Returns the record number of a prefix. If the prefix is not in the index, inserts it with
+    /// the record number that `make` returns.
     pub(super) fn get_or_insert_with(
         &mut self,
         slot: &RouteSlot,
@@ -119,7 +120,7 @@ mod tests {
     }
 
     proptest! {
-        /// Checks that the index behaves like one B-tree of whole prefixes.
+        /// Compares the index with a single B-tree whose keys are whole prefixes.
         #[test]
         fn it_holds_what_one_tree_holds_in_the_same_order(
             steps in prop::collection::vec((slots(), any::<bool>()), 0..200),

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decodes route messages from FPM frames, if their text is known. The text of a message is the
-//! message without its prefix.
+//! Decodes route messages from FPM frames without Python. The text of a message is the message
+//! without its prefix. Only messages whose text is known can be decoded here.
 //!
-//! A full table has a million prefixes, but only a few hundred texts, because a text contains only
-//! values like interface, gateway and metric. The memo cuts the attribute RTA_DST out of a message
-//! and looks up the rest. Then only the prefix must be decoded.
+//! A full table has a million prefixes, but only a few hundred different texts, because a text
+//! contains only values like interface, gateway and metric. The memo cuts the attribute RTA_DST out
+//! of a message and looks up the rest in a hash table. If the rest is known, only the prefix must
+//! be decoded.
 //!
-//! Python decodes each text once, with its general code, and adds the text to the memo. If a
-//! message is unknown or unusual, Python decodes the whole frame.
+//! Python decodes each text once, with its general code, and adds the text to the memo. If a frame
+//! has a message that is unknown or has an unusual layout, Python decodes the whole frame.
 
 use std::collections::HashMap;
 
@@ -39,7 +40,8 @@ struct DestinationAttribute {
 /// A message whose text is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Prefix of the message. Its VRF is 0: the caller takes the VRF from the meaning of the text.
+    /// Prefix of the message. Its VRF is 0, because the message's VRF is part of the meaning of the
+    /// text.
     pub slot: RouteSlot,
     /// Number of the message's text.
     pub text: u32,
@@ -52,10 +54,10 @@ pub struct Run {
     pub messages: Vec<Message>,
 }
 
-/// Properties that all routes with the same text share.
+/// What a text means: the properties that all routes with this text share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// The routes exist, with this entry and target.
+    /// The routes exist, and have this entry and target (see [`super::table`]).
     Updated {
         /// VRF of the routes.
         vrf: u32,
@@ -75,7 +77,7 @@ pub enum Meaning {
 #[derive(Debug)]
 pub struct Memo {
     texts: HashMap<Box<[u8]>, u32>,
-    /// Unusual first octets of a prefix, by octet. Python must decode prefixes with such an octet.
+    /// For each value of a prefix's first octet, whether Python must decode such prefixes.
     unusual: [bool; 256],
     scratch: Vec<u8>,
 }
@@ -94,7 +96,8 @@ impl Memo {
         }
     }
 
-    /// Returns whether the memo is full. A full memo must be cleared before it learns another text.
+    /// Returns whether the memo is full. A full memo must be cleared before it can learn another
+    /// text.
     pub fn is_full(&self) -> bool {
         self.texts.len() >= LIMIT
     }
@@ -104,9 +107,9 @@ impl Memo {
         self.texts.clear();
     }
 
-    /// Learns the number of a text. `data` has a message of `length` bytes with this text at
-    /// `offset`. Returns false if the position of the prefix in the message is unusual. Such a
-    /// message cannot be decoded here.
+    /// Learns a text, and gives it the number `text`. The text is that of the message of `length`
+    /// bytes at `offset` of `data`. Returns false if the prefix is at an unusual position in the
+    /// message. Such messages cannot be decoded here.
     pub fn learn(&mut self, data: &[u8], offset: usize, length: usize, text: u32) -> bool {
         let Some((kind, message)) = header(data, offset).and_then(|(found, kind)| {
             (found == length).then_some((kind, data.get(offset..offset + length)?))
@@ -141,7 +144,7 @@ impl Memo {
         let message = data.get(offset..offset.checked_add(length)?)?;
         let cut = cut(message, kind)?;
         let key = self.key(message, kind, &cut);
-        // The key's buffer is used again for the next key.
+        // Keeps the key's buffer, to build the next key in it.
         let text = self.texts.get(key.as_slice()).copied();
         self.scratch = key;
         let text = text?;
@@ -261,7 +264,7 @@ mod tests {
     }
 
     proptest! {
-        /// Checks that no input bytes cause a panic, for any known texts.
+        /// Checks that no input bytes cause a panic, whatever texts are known.
         #[test]
         fn any_bytes_are_read(cuts in proptest::collection::vec((any::<usize>(), any::<u8>()), 0..8), tail in any::<Vec<u8>>()) {
             let mut memo = Memo::new(&[]);

@@ -13,8 +13,8 @@
 //!
 //! For each message text, Python decides once to which target the routes lead. For each target,
 //! Python decides once whether routes to the target may be written. This module applies these
-//! decisions to all routes with the same text or target. The module does not depend on Python, P4
-//! names or routing protocols.
+//! decisions to all routes with the same text or target. It does not depend on Python, P4 names
+//! or routing protocols.
 
 mod index;
 pub mod memo;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements an ordered set of records. Like `popitem` of a Python dictionary, [`Queue::pop`]
-//! returns the newest record first.
+//! Implements an ordered set of records. [`Queue::pop`] returns the newest record first, like
+//! `popitem` of a Python dictionary.
 //!
-//! [`Queue::push`] returns the place of a record: its position in the queue, which the caller stores
-//! with the record. Place 0 means that the record is not queued. Removing a record from the middle
-//! leaves a gap. The caller should close the gaps when they outnumber the records.
+//! [`Queue::push`] returns the record's place, which is its position in the queue, counted from 1.
+//! The caller stores the place in the record. Place 0 means that the record is not queued. Removing
+//! a record from the middle leaves a gap. The caller should close the gaps when there are more gaps
+//! than records.
 
 /// Marks a gap in the list of record numbers.
 const GAP: u32 = u32::MAX;
-/// Number of gaps that are tolerated in addition to one gap for each record.
+/// Number of gaps that are tolerated beyond the number of records.
 const FEW: usize = 1024;
 
 /// Record numbers in the order of arrival. The newest is at the end.
@@ -29,7 +30,7 @@ impl Queue {
         self.len() == 0
     }
 
-    /// Adds a record, which must not be in the queue. Returns its place.
+    /// Adds a record and returns its place. The record must not be in the queue already.
     pub fn push(&mut self, item: u32) -> u32 {
         self.items.push(item);
         self.items.len() as u32
@@ -56,7 +57,7 @@ impl Queue {
         }
     }
 
-    /// Returns whether the gaps should be closed.
+    /// Returns whether there are so many gaps that they should be closed.
     pub fn has_many_gaps(&self) -> bool {
         self.gaps > FEW + self.len()
     }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decodes routes from an encoded ReadResponse. A response can have a million entities, which
-//! differ mostly in their prefix.
+//! Decodes routes from an encoded ReadResponse, which Python reads back from the switch. A response
+//! can have a million entities, which differ mostly in their prefix.
 //!
-//! The TableEntry of a route has a *head* (table and VRF), the LPM match, and a *tail* (the
-//! action). There are few different heads and tails. Python decodes one entity for each combination
-//! of head and tail. This module then decodes all other entities with the same head and tail.
-//! Python decodes all remaining entities.
+//! The TableEntry of a route has three parts: a *head* (table and VRF), the LPM match, and a *tail*
+//! (the action). There are few different heads and tails. Python decodes one entity for each
+//! combination of head and tail, and teaches it to this module. This module then decodes all other
+//! entities with the same head and tail. Python decodes all remaining entities.
 
 use std::collections::HashMap;
 
 use super::slot::RouteSlot;
 
-/// Limit of stored tails. At the limit, all heads and tails are forgotten.
+/// Maximum number of known tails. When it is reached, all heads and tails are forgotten.
 const TAILS: usize = 65_536;
 
 // Tags of the protobuf fields, in their usual order.
@@ -22,13 +22,13 @@ const FIELD_ID: u8 = 0x08; // FieldMatch.field_id
 const LPM: u8 = 0x22; // FieldMatch.lpm
 const VALUE: u8 = 0x0A; // FieldMatch.LPM.value
 const LENGTH: u8 = 0x10; // FieldMatch.LPM.prefix_len
-/// Lowest first octet of a varint with several octets.
+/// Smallest first octet of a varint that has more than one octet.
 const LONG: u8 = 0x80;
 
 /// Offset of the TableEntry in an Entity, if the Entity's length fits in one octet.
 const ENTRY: usize = 2;
 
-/// Encoding of a table and a VRF, with the meaning of the encoding.
+/// A head: the encoding of a table and a VRF, and what it means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryHead {
     /// The encoded fields of a TableEntry before the LPM match.
@@ -85,7 +85,7 @@ impl EntryHead {
     }
 }
 
-/// Maps encoded tails to target numbers.
+/// The known heads and tails. Maps each encoded tail to the number of its target.
 type Tails = HashMap<Box<[u8]>, u32>;
 
 /// The known heads and tails.

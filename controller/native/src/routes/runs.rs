@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Applies runs (lists of decoded route messages) to the table. Python sets the meaning of each
-//! message text.
+//! Applies runs to the table. A run is a list of decoded route messages. Python sets the meaning
+//! of each message text.
 
 use super::memo::{Meaning, Run};
 use super::table::{Column, Table, WriteQueue};
@@ -8,9 +8,10 @@ use super::table::{Column, Table, WriteQueue};
 /// Result of applying a run.
 #[derive(Debug, Default)]
 pub struct Applied {
-    /// Numbers of changed records with their desired targets. The records are pinned.
+    /// The changed records, by number, with the targets that they should have. The records are
+    /// pinned.
     pub changes: Vec<(u32, u32)>,
-    /// Entries whose last route was removed.
+    /// Entries that no route uses any more.
     pub unused: Vec<u32>,
     /// Whether a changed prefix covers the address of a neighbour.
     pub covers_neighbor: bool,
@@ -58,7 +59,7 @@ impl Table {
                     };
                     let before = self.put_entry(number, 0);
                     if before == 0 {
-                        continue; // zebra also deletes routes that it has never sent.
+                        continue; // zebra also sends deletions of routes that it has never sent.
                     }
                     (before, number, self.records[number as usize].onlink)
                 }
@@ -76,8 +77,8 @@ impl Table {
         Some(applied)
     }
 
-    /// Sets the desired targets of a run's changes. Queues the changes that are not installed.
-    /// Unpins the records.
+    /// Sets the desired targets of the changed records of a run. Queues the records whose desired
+    /// target is not installed. Unpins all of them.
     pub fn take_in(&mut self, changes: &[(u32, u32)]) {
         for &(number, target) in changes {
             self.put(number, Column::Desired, target);

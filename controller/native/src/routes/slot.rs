@@ -57,8 +57,8 @@ impl RouteSlot {
         self.length
     }
 
-    /// Returns an array and the size of the address. The first `size` octets of the array are the
-    /// address.
+    /// Returns an array of 16 octets, and the size of the address. The address is the first
+    /// `size` octets of the array.
     pub fn address(&self) -> ([u8; 16], usize) {
         (self.bits().to_be_bytes(), usize::from(self.size))
     }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Implements the table of prefixes. Each prefix has a record with these values:
 //!
-//! - entry: the routing daemon's route
+//! - entry: the next hops that the routing daemon's route uses
 //! - onlink target: the target of a connected prefix or of a neighbour's host route
 //! - desired target: the target that the switch should have
 //! - installed target: the target that the switch has
 //!
-//! An *entry* is the set of next hops that equal routes share. A *target* is the next hop, group or
-//! drop action of the switch to which a route leads. The values are numbers of entries or targets,
-//! and 0 means none. Python maps the numbers to objects.
+//! An *entry* is a set of next hops, which many routes share. A *target* is the next hop, group or
+//! drop action in the switch to which a route leads. A record holds entries and targets as numbers;
+//! 0 means none. Python maps the numbers to objects.
 //!
-//! A record is freed when all its values are 0. A caller that uses a record number in several calls
-//! must pin the record.
+//! A record is freed when all its values are 0, and its number can then be reused. So a caller that
+//! uses a record number in several calls must pin the record.
 
 use std::collections::HashMap;
 
@@ -20,10 +20,11 @@ use super::memo::Meaning;
 use super::queue::Queue;
 use super::slot::{IPV4, IPV6, RouteSlot};
 
-/// Limit of records that one step of a walk visits. The step may skip most of these records.
+/// Maximum number of records that one step of a walk visits. A step may find nothing in most of
+/// these records.
 const LOOKED_AT: usize = 4096;
-/// Limit of visited records for steps that only compare two numbers and usually skip the record.
-/// Such a step takes about 0.2 ms.
+/// Maximum number of visited records for steps that only compare two numbers of a record and usually
+/// skip it. Such a step takes about 0.2 ms.
 const COMPARED: usize = 65_536;
 
 /// Record of a prefix.
@@ -66,12 +67,13 @@ pub struct Table {
     counts: [usize; 2],
     queues: [Queue; 2],
     in_flight: usize,
-    /// Number of calls of [`Self::clear_in_flight`]. A batch of an earlier era belongs to an
-    /// earlier session.
+    /// Number of calls of [`Self::clear_in_flight`], which is called when a session ends. A batch
+    /// with a smaller number belongs to an earlier session.
     era: u64,
     entry_uses: Vec<usize>,
     target_uses: Vec<usize>,
-    /// Number of the routing daemon's routes with each prefix length, by VRF and address size.
+    /// For each VRF and address size: the number of the routing daemon's routes of each prefix
+    /// length.
     lengths: HashMap<(u32, u8), Vec<usize>>,
     neighbors: [Vec<u128>; 2],
     pub(super) meanings: HashMap<u32, Meaning>,
@@ -85,7 +87,7 @@ impl Table {
     }
 
     /// Returns the record number of a prefix. Creates the record if there is none. A caller that
-    /// sets no value must [`Self::release`] the record.
+    /// then sets no value must call [`Self::release`] with the record.
     pub(super) fn at(&mut self, slot: RouteSlot) -> u32 {
         let (records, free) = (&mut self.records, &mut self.free);
         self.index.get_or_insert_with(&slot, || {
@@ -135,11 +137,11 @@ impl Table {
         self.records[number as usize].slot
     }
 
-    /// Returns prefixes that have an entry or an onlink target. The prefixes are in order, and all
-    /// of them come after `after`.
+    /// Returns prefixes that have an entry or an onlink target, in order, starting with the first
+    /// prefix after `after`.
     ///
-    /// Returns at most `limit` prefixes, or fewer if many records were skipped. The second value is
-    /// `after` for the next call, or `None` at the end.
+    /// Returns at most `limit` prefixes, or fewer if many records were skipped. The second result is
+    /// the value of `after` for the next call, or `None` at the end.
     pub fn walk(
         &self,
         after: Option<RouteSlot>,
@@ -247,8 +249,9 @@ impl Table {
         })
     }
 
-    /// Applies `pick` to records, starting at record number `from`. Visits at most `looked_at`
-    /// records. Returns at most `limit` results, and the record number at which to continue.
+    /// Calls `pick` with records, starting at record number `from`, and collects its results. Visits
+    /// at most `looked_at` records and returns at most `limit` results. Also returns the record
+    /// number at which to continue.
     fn select<T>(
         &self,
         from: u32,
@@ -408,7 +411,8 @@ impl Table {
         self.in_flight = self.in_flight + usize::from(under_way) - usize::from(before);
     }
 
-    /// Forgets all writes in flight, after the end of a session.
+    /// Marks all records as having no write in flight, because the session that sent the writes has
+    /// ended.
     pub fn clear_in_flight(&mut self) {
         self.era += 1;
         if self.in_flight == 0 {
@@ -516,7 +520,7 @@ impl Table {
     }
 }
 
-/// Returns the use count of a number. A new number gets the count 0.
+/// Returns the use count of a number. If the number is new, its count is 0.
 fn use_of(uses: &mut Vec<usize>, number: u32) -> &mut usize {
     let number = number as usize;
     if uses.len() <= number {

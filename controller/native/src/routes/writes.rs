@@ -36,7 +36,8 @@ pub struct RouteUpdate {
     pub operation: u8,
 }
 
-/// Updates that are sent to the switch together. Their records stay pinned until [`Table::land`].
+/// Updates that are sent to the switch together. The records of the updates stay pinned until the batch
+/// ends ([`Table::land`]).
 #[derive(Debug, Default)]
 pub struct UpdateBatch {
     items: Vec<RouteUpdate>,
@@ -51,8 +52,8 @@ impl UpdateBatch {
     }
 }
 
-/// Pinned records that were taken from a queue. Python has not decided yet whether these records may
-/// be written.
+/// Records that were taken from a queue, and are pinned. Python must still decide which of them may be
+/// written.
 #[derive(Debug, Default)]
 pub struct Taken {
     numbers: Vec<u32>,
@@ -62,7 +63,7 @@ pub struct Taken {
     pub heads: Vec<(u8, u32)>,
 }
 
-/// Taken records, sorted by whether they can be written.
+/// Taken records, after Python has decided which targets are ready.
 #[derive(Debug, Default)]
 pub struct Sorted {
     /// Updates to write now.
@@ -179,7 +180,7 @@ impl Table {
         }
     }
 
-    /// Returns the prefix of an update. The batch of the update must not have landed.
+    /// Returns the prefix of an update. The batch of the update must not have ended.
     pub fn slot_of(&self, item: &RouteUpdate) -> RouteSlot {
         self.slot(item.number)
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Represents the packets that a rule matches as boxes over the selectors.
+//! Represents the packets that a rule matches as boxes. A box has one range of values for each selector.
 //!
-//! A packet without a selector (a later fragment has no ports) has the value [`ABSENT`] in it. So
-//! ANY is the range of all values, and OPAQUE is the range of `ABSENT` alone.
+//! If a packet lacks a selector, the selector has the value [`ABSENT`]. For example, a later fragment has no ports.
+//! So ANY (RFC 4301) is the range of all values, and OPAQUE is the range of `ABSENT` alone.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub const ABSENT: u32 = 0x1_0000;
 /// Value that no packet has.
 const NEVER: u32 = u32::MAX;
-/// Range of all values of a number.
+/// Range of all values of a selector that is a number.
 pub const ANY: [u32; 2] = [0, NEVER];
 /// Range of all addresses.
 const ANY_ADDRESS: [u128; 2] = [0, u128::MAX];
@@ -18,21 +18,22 @@ const ANY_ADDRESS: [u128; 2] = [0, u128::MAX];
 /// Largest number of boxes of a rule.
 pub const MAX_AREAS: usize = 16;
 
-/// Number of fields that the tree may compare with a threshold.
+/// Number of fields that a node of the tree can compare with a threshold.
 pub const FIELDS: usize = 10;
-/// Number of selectors that are numbers: protocol, source port, destination port, ICMP type and code, mobility type.
+/// Number of selectors that are numbers: protocol, source port, destination port, ICMP type and code (together one
+/// number), mobility type.
 pub const NUMBER_SELECTORS: usize = 5;
 const ADDRESSES: usize = 2;
 const SOURCE: usize = 0;
-/// Field of the destination address.
+/// Index of the destination address among the fields.
 pub const DESTINATION: usize = 1;
 const ORIGIN: usize = 2;
 const NUMBERS: usize = FIELDS - ADDRESSES;
 
-/// A box over all fields: an inclusive range in each. A packet is a box of one point.
+/// A box: an inclusive range in each field. A single packet is a box in which every range has one value.
 ///
-/// Numbers: family of the source, family of the destination, origin (0: transit, 1: this router),
-/// protocol, source port, destination port, ICMP type and code, mobility type.
+/// The fields that are numbers: family of the source, family of the destination, origin (0: transit, 1: this
+/// router), protocol, source port, destination port, ICMP type and code, mobility type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Area {
     addresses: [[u128; 2]; ADDRESSES],
@@ -73,13 +74,13 @@ fn overlap<T: PartialOrd>(one: &[T; 2], two: &[T; 2]) -> bool {
 /// A range of addresses of one family: the family's number, and the first and last address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// Length of the addresses in bytes.
+    /// Length of the addresses in bytes, which stands for the family.
     pub family: u32,
     /// First and last address.
     pub range: [u128; 2],
 }
 
-/// The selectors of a rule: in each field, the ranges of which a packet must match one.
+/// The selectors of a rule. For each field they list ranges; a packet must match one of them.
 #[derive(Clone, Debug)]
 pub struct Selectors {
     /// Ranges of source and destination addresses. `None` matches all addresses.
@@ -100,7 +101,7 @@ impl Selectors {
         };
         for ranges in &mut self.numbers {
             if ranges.is_empty() {
-                ranges.push([NEVER, NEVER]); // matches only queries for any value
+                ranges.push([NEVER, NEVER]); // matches only queries for any value of this selector
             }
         }
         let mut is_exact = true;
@@ -141,7 +142,7 @@ impl Selectors {
         (areas, (!is_exact).then(|| Arc::new(self)))
     }
 
-    /// Returns whether the rule matches some packet of `area`. Origins are not compared.
+    /// Returns whether the rule matches some packet of `area`. Does not compare origins.
     pub fn match_some(&self, area: &Area) -> bool {
         let of_addresses = |field: usize| {
             self.addresses[field].as_ref().is_none_or(|ranges| {
@@ -161,7 +162,7 @@ impl Selectors {
     }
 }
 
-/// Returns each area with each of these ranges.
+/// Returns all combinations of an area and a range: copies of the areas, in which `set` has set the range.
 fn product<T>(areas: &[Area], ranges: &[T], set: impl Fn(&mut Area, &T)) -> Vec<Area> {
     let mut results = Vec::with_capacity(areas.len() * ranges.len());
     for area in areas {
@@ -182,7 +183,7 @@ fn cover<T: Ord>(ranges: impl Iterator<Item = [T; 2]>) -> Option<[T; 2]> {
 /// An address: its length in bytes, and its value.
 pub type Address = (u32, u128);
 
-/// A packet, or all packets with some fields given. A field that is `None` may have any value.
+/// A packet, or all packets with given values of some fields. A field that is `None` may have any value.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Packets {
     /// Source address.
@@ -191,7 +192,7 @@ pub struct Packets {
     pub destination: Option<Address>,
     /// Value of each selector that is a number.
     pub numbers: [Option<u32>; NUMBER_SELECTORS],
-    /// Whether the packets are this router's own.
+    /// Whether this router itself sends the packets.
     pub is_own: bool,
 }
 

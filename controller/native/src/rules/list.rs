@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements an ordered list of rules that is searched by a tree.
+//! Implements an ordered list of rules, which is searched by means of a decision tree.
 //!
 //! The tree names rules by ids, which do not change when other rules move. The list maps ids to
 //! positions.
@@ -9,9 +9,9 @@ use std::sync::Arc;
 use super::area::{Packets, Selectors};
 use super::tree::{self, Node, Query, RuleBox};
 
-/// Position of an id that no rule has.
+/// Stands in `positions` for an id that no rule has.
 const NOWHERE: u32 = u32::MAX;
-/// A change of more rules than this share of the list builds the whole tree again.
+/// If a change affects more than one rule in this many, the whole tree is built again.
 const REBUILT_SHARE: usize = 8;
 
 /// Rules in order, prepared for insertion into a list.
@@ -47,7 +47,7 @@ impl NewRules {
     }
 }
 
-/// An ordered list of rules. Immutable.
+/// An immutable, ordered list of rules.
 #[derive(Clone, Debug, Default)]
 pub struct List {
     tree: Option<Arc<Node>>,
@@ -69,7 +69,8 @@ impl List {
         self.ids.is_empty()
     }
 
-    /// Returns a list in which `added` replaces the rules `removed`, which begin at `start`.
+    /// Returns a copy of the list in which the rules `added` take the place of the rules `removed`.
+    /// `start` is the position of the first removed rule.
     ///
     /// Returns `None` if the list has no such rules.
     pub fn replaced(&self, start: usize, removed: &NewRules, added: &NewRules) -> Option<Self> {
@@ -113,8 +114,8 @@ impl List {
         Some(list)
     }
 
-    /// Builds the tree from the entries of the list `before`, without its rules at `replaced`, and
-    /// from the entries `inserted`.
+    /// Builds the tree from two sources: the entries of the list `before` without those of its
+    /// rules at positions `replaced`, and the entries `inserted`.
     fn rebuild(
         &mut self,
         before: &Self,
@@ -148,8 +149,8 @@ impl List {
         self.search(&query, self.len())
     }
 
-    /// Returns whether a rule before position `limit` matches some of these packets and has another
-    /// effect than `effect`.
+    /// Returns whether some rule before position `limit` matches some of these packets and has an
+    /// effect other than `effect`.
     pub fn has_other_effect(&self, packets: &Packets, effect: u32, limit: usize) -> bool {
         let (area, other_than) = (packets.area(), Some(effect));
         let query = Query {

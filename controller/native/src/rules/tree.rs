@@ -1,33 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements a persistent decision tree over the boxes of rules.
+//! Implements a persistent decision tree over the boxes of rules. Persistent means that a change
+//! makes a new tree and leaves the old one intact.
 //!
-//! A node compares one field with a threshold. It has three parts: the boxes below the threshold,
-//! the boxes from the threshold on, and the boxes across it. So each box is in one leaf, and memory
-//! grows linearly. A query visits the part across, and of the other two those that it meets.
+//! A node compares one field with a threshold, and divides its boxes into three parts: the boxes
+//! below the threshold, the boxes from the threshold on, and the boxes that contain values on both
+//! sides. So each box is in exactly one leaf, and memory grows linearly. A search always visits the
+//! third part. It visits the other two parts only if the query's box reaches into them.
 //!
-//! Each node knows the first of its rules. A search skips nodes whose first rule is behind the match
-//! found so far, and visits the part with the earliest rule first.
+//! Each node knows which of its rules comes first in the list. A search visits the part with the
+//! earliest rule first, and skips a node if even its first rule comes after the best match so far.
 //!
-//! A change copies the nodes from the root to one leaf. A node that has had many changes since it
-//! was built is built again, so that the tree stays shallow: a change costs amortised O(log² n).
+//! A change copies the nodes on the path from the root to one leaf. After many changes, a node is
+//! built anew from its entries, so that the tree stays shallow. A change costs amortised O(log² n).
 
 use std::sync::Arc;
 
 use super::area::{Area, DESTINATION, FIELDS, Selectors};
 
-/// Largest number of entries in a new leaf, if its entries can be separated.
+/// Maximum number of entries in a new leaf. A leaf has more only if no threshold separates its
+/// entries.
 const LEAF: usize = 8;
-/// A leaf that has grown to this number of entries is built again.
+/// When a leaf has grown to this number of entries, it is divided.
 const FULL_LEAF: usize = 2 * LEAF;
 /// Largest depth of the tree, which bounds the recursion.
 const MAX_DEPTH: usize = 96;
-/// Number of entries that are compared to select a threshold.
+/// Number of entries that are sampled to choose a threshold.
 const SAMPLE: usize = 64;
-/// Number of thresholds that are compared for each field.
+/// Number of thresholds that are tried for each field.
 const CANDIDATES: usize = 7;
 
-/// Weight of the effort of cuts by destination. They are preferred, because a search for all rules
-/// that protect or discard packets to a destination follows only one side of them.
+/// Factor for the expected effort of a cut by destination, so that such cuts are preferred. With
+/// such cuts, a search for all rules that protect or discard packets to one destination follows only
+/// one side of a node.
 const DESTINATION_WEIGHT: f64 = 0.75;
 
 /// Position of each rule by its id.
@@ -44,7 +48,8 @@ pub struct RuleBox {
     pub effect: u32,
     /// Whether the rule protects or discards.
     pub restricts: bool,
-    /// Selectors for an exact test, if the boxes of the rule contain packets that it does not match.
+    /// Selectors for an exact test. Set only if the rule's boxes contain packets that the rule does
+    /// not match.
     pub exact: Option<Arc<Selectors>>,
 }
 
@@ -53,20 +58,20 @@ pub struct RuleBox {
 pub struct Query {
     /// The packets.
     pub area: Area,
-    /// Rules with this effect do not count.
+    /// If set, skips rules with this effect.
     pub other_than: Option<u32>,
-    /// Only rules that protect or discard count.
+    /// If set, skips rules that neither protect nor discard.
     pub restricting: bool,
-    /// Any rule will do, so the search ends with the first one found.
+    /// If set, ends with the first rule found, even if it is not the first in the list.
     pub any: bool,
 }
 
-/// A node, which has at least one entry.
+/// A node with at least one entry below it.
 #[derive(Debug)]
 pub struct Node {
-    /// Id of the first rule.
+    /// Id of the rule that comes first in the list.
     first: u32,
-    /// Effect of all rules, if they have the same.
+    /// Common effect of all rules, or `None` if effects differ.
     effect: Option<u32>,
     /// Whether some rule protects or discards.
     restricts: bool,
@@ -87,7 +92,7 @@ struct Split {
     parts: [Option<Arc<Node>>; 3],
     /// Number of entries when the node was built.
     built: usize,
-    /// Number of changes since then.
+    /// Number of changes since the node was built.
     changes: usize,
 }
 
@@ -166,7 +171,7 @@ fn choose_cut(entries: &[RuleBox], chosen: &[u32]) -> Option<FieldThreshold> {
         .map(|&at| &entries[at as usize].area)
         .collect();
     best_cut(&sample).or_else(|| {
-        // The sample may have missed the entries that differ.
+        // All sampled entries can be alike although others differ, so this tries all entries.
         let all = || chosen.iter().map(|&at| &entries[at as usize].area);
         (step > 1).then(|| best_cut(&all().collect::<Vec<_>>()))?
     })
@@ -243,8 +248,8 @@ impl Node {
         }))
     }
 
-    /// Returns the position of the first rule that a query finds before position `limit` (of any
-    /// such rule if the query says so), or `limit`.
+    /// Returns the position of the first rule before position `limit` that the query finds, or
+    /// `limit` if there is none. If the query's `any` is set, returns the position of any such rule.
     pub fn search(&self, query: &Query, positions: &Positions, limit: u32) -> u32 {
         if positions[self.first as usize] >= limit
             || (self.effect.is_some() && self.effect == query.other_than)
@@ -281,7 +286,8 @@ impl Node {
         }
     }
 
-    /// Returns the number of bytes of this node and all nodes below it, exact tests excluded.
+    /// Returns the number of bytes of this node and of all nodes below it. Does not count exact
+    /// tests.
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>()
             + match &self.content {
@@ -344,7 +350,7 @@ pub fn insert(
     changed(node, Change::Insert(entry), positions)
 }
 
-/// Returns a tree without the entries of `rule` in the leaf of `area`.
+/// Returns a tree without the entries of `rule` in the leaf to which `area` belongs.
 pub fn remove(
     node: Option<&Arc<Node>>,
     area: Area,
@@ -362,7 +368,8 @@ fn changed(node: Option<&Arc<Node>>, change: Change, positions: &Positions) -> O
         },
         Some(NodeContent::Leaf(entries)) => {
             let entries = changed_leaf(entries, change, positions);
-            // A leaf of entries that no cut separates is tried again only when it has doubled.
+            // If no cut separates the entries of a leaf, tries again only when their number has
+            // doubled.
             if entries.len() >= FULL_LEAF && entries.len().is_power_of_two() {
                 build(&entries, positions)
             } else {

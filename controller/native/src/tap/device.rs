@@ -9,9 +9,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 const CLONE_DEVICE: &str = "/dev/net/tun";
-/// `_IOW('T', 226, int)`. The libc crate lacks this constant.
+/// `_IOW('T', 226, int)`. The libc crate does not define this constant.
 const TUNSETCARRIER: c_ulong = 0x4004_54e2;
-/// `_IOW('T', 217, int)`. The libc crate lacks this constant.
+/// `_IOW('T', 217, int)`. The libc crate does not define this constant.
 const TUNSETQUEUE: c_ulong = 0x4004_54d9;
 /// Constants from linux/sockios.h and linux/ethtool.h.
 const SIOCETHTOOL: c_ulong = 0x8946;
@@ -31,8 +31,8 @@ struct EthtoolValue {
 /// A 48-bit Ethernet address.
 pub type Mac = [u8; 6];
 
-/// An open TAP interface. Dropping the value removes the interface, unless the interface is
-/// persistent or another process has a queue of the interface open.
+/// An open TAP interface. Dropping the value removes the interface. The interface remains if it is persistent, or
+/// if another process has a queue of it open.
 #[derive(Debug)]
 pub struct Tap {
     file: File,
@@ -43,9 +43,9 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Creates the TAP `name` in this network namespace, or opens an existing persistent TAP. Sets
-    /// MTU and MAC. A new TAP is administratively down. If a queue of the TAP is already open, pass
-    /// the queue as `queue`.
+    /// Creates the TAP `name` in this network namespace, or opens an existing persistent TAP. Sets MTU and MAC. A
+    /// new TAP is administratively down. If the caller has an open queue of the TAP, it passes this queue as
+    /// `queue`.
     ///
     /// # Errors
     /// `InvalidInput` for an invalid name, or for a queue of another interface. Otherwise the
@@ -64,7 +64,7 @@ impl Tap {
         };
         tap.set_mtu(mtu)?;
         tap.set_mac(mac)?;
-        // Order: this step is last. So if an earlier step fails, no interface is left behind.
+        // Order: the TAP is made persistent last, so that no interface is left behind if an earlier step fails.
         ioctl_int(
             tap.as_raw_fd(),
             libc::TUNSETPERSIST as c_ulong,
@@ -74,8 +74,8 @@ impl Tap {
         Ok(tap)
     }
 
-    /// Takes over an open queue of the TAP with this name and ifindex. Attaches the queue, but does
-    /// not change the TAP's MTU, MAC or state.
+    /// Takes over an open queue of the TAP with this name and ifindex. Attaches the queue. Does not change the
+    /// TAP's MTU, MAC or state.
     ///
     /// # Errors
     /// `NotFound` if no interface has this name, or if the interface has another ifindex. Otherwise
@@ -96,7 +96,7 @@ impl Tap {
     fn adopt(name: &str, queue: OwnedFd) -> io::Result<Self> {
         let of = queue_request(queue.as_raw_fd())?;
         if of.ifr_name != request(name)?.ifr_name {
-            let message = format!("the queue is none of {name}");
+            let message = format!("the queue does not belong to {name}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         set_nonblocking(queue.as_raw_fd())?;
@@ -111,9 +111,9 @@ impl Tap {
             .custom_flags(libc::O_NONBLOCK)
             .open(CLONE_DEVICE)
             .map_err(doing(|| format!("opening {CLONE_DEVICE} for {name}")))?;
-        // A TAP can have several open queues, for two reasons. A keeper process also holds this
-        // queue open, so that interface and carrier outlive this process. Earlier keeper processes
-        // may still hold other queues. The flags fit in the kernel's 16-bit field.
+        // IFF_MULTI_QUEUE: a TAP can have several open queues. A keeper process also holds this queue open, so that
+        // the interface and its carrier outlive this process. Earlier keeper processes may still hold other queues.
+        // The flags fit in the kernel's 16-bit field.
         let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_MULTI_QUEUE;
         request.ifr_ifru.ifru_flags = flags as libc::c_short;
         ioctl_ifreq(file.as_raw_fd(), libc::TUNSETIFF as c_ulong, &mut request)
@@ -195,7 +195,7 @@ impl Tap {
         check(result).map_err(doing(|| format!("setting the carrier of {}", self.name)))
     }
 
-    /// Returns whether the interface is up and has a carrier, according to ethtool's ioctl.
+    /// Returns whether ethtool's ioctl reports a link, that is, whether the interface is up and has a carrier.
     ///
     /// # Errors
     /// The kernel's error.
@@ -218,11 +218,11 @@ impl Tap {
         (&self.file).read(buffer)
     }
 
-    /// Sends one frame to the host.
+    /// Sends one frame to the host's kernel.
     ///
     /// # Errors
-    /// The kernel's error: EIO while the interface is down, EAGAIN if its queue is full, EINVAL for a frame that is
-    /// shorter than an Ethernet header.
+    /// The kernel's error: EIO while the interface is down, EAGAIN if the interface's queue is full, EINVAL for a
+    /// frame that is shorter than an Ethernet header.
     pub fn write(&self, frame: &[u8]) -> io::Result<()> {
         (&self.file).write(frame).map(drop)
     }
@@ -233,8 +233,8 @@ impl Tap {
         self.ask(libc::SIOCSIFMTU, &mut request, "setting the MTU")
     }
 
-    /// Sets the MAC if it differs from the present MAC. Each time the MAC is set, the kernel flushes
-    /// the interface's neighbours.
+    /// Sets the MAC only if it differs from the present MAC, because the kernel flushes the interface's neighbours
+    /// whenever a MAC is set.
     fn set_mac(&self, mac: Mac) -> io::Result<()> {
         let mut request = request(&self.name)?;
         self.ask(libc::SIOCGIFHWADDR, &mut request, "reading the MAC")?;
@@ -259,7 +259,7 @@ impl Tap {
         self.ask(libc::SIOCSIFHWADDR, &mut request, "setting the MAC")
     }
 
-    /// Runs an ioctl on this interface. An error names the step `what`.
+    /// Runs an ioctl on this interface. If it fails, the error names the step as `what`.
     fn ask(&self, command: c_ulong, request: &mut libc::ifreq, what: &str) -> io::Result<()> {
         ioctl_ifreq(self.control.as_raw_fd(), command, request)
             .map_err(doing(|| format!("{what} of {}", self.name)))
@@ -360,12 +360,12 @@ fn control_socket() -> io::Result<OwnedFd> {
 }
 
 fn ioctl_ifreq(fd: RawFd, command: c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
-    // SAFETY: the commands used here read or write one ifreq; `request` lives during the call.
+    // SAFETY: each command used with this function reads or writes one ifreq. `request` lives during the call.
     check(unsafe { libc::ioctl(fd, command, std::ptr::from_mut(request)) })
 }
 
 fn ioctl_int(fd: RawFd, command: c_ulong, value: i32) -> io::Result<()> {
-    // SAFETY: the commands used here take their argument by value.
+    // SAFETY: each command used with this function takes its argument by value.
     check(unsafe { libc::ioctl(fd, command, value) })
 }
 
@@ -377,7 +377,7 @@ fn check(result: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// Adds the failed step to an error, as [`DeviceError`]. The errno is kept.
+/// Wraps an error in a [`DeviceError`], which adds the failed step. The errno is kept.
 fn doing(context: impl Fn() -> String) -> impl Fn(io::Error) -> io::Error {
     move |error| {
         let number = error.raw_os_error().unwrap_or(libc::EIO);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Manages the TAPs of a router. One thread reads the host's frames and queues them for Python.
 //!
-//! The thread waits with epoll, and reads each ready interface in slices, so that a busy interface
-//! cannot starve the other interfaces. Frames that the fast path does not handle are queued. Each
-//! interface has its own share of the queue. Frames that exceed the share are dropped, and counted
-//! for that interface. The caller writes frames to the host itself, without blocking.
+//! The thread waits with epoll. It reads a limited number of frames from each ready interface in turn, so that a
+//! busy interface cannot starve the others. It queues the frames that the fast path does not handle. Each interface
+//! has its own share of the queue. Frames that exceed the share are dropped, and counted for that interface. Frames
+//! to the host are not queued: the caller writes them itself, without blocking.
 //!
-//! A set can *rest* until the fast path has a switch. The queues of a resting set are detached. The
-//! previous controller may have left a stand-in, a process that forwards the host's packets while
-//! no controller does. In this case, the stand-in receives the host's frames meanwhile.
+//! A set can *rest* until the fast path has a switch. All queues of a resting set are detached, so it receives no
+//! frames. The previous controller may have left a stand-in, a process that forwards the host's packets while no
+//! controller does. While the set rests, the stand-in receives the host's frames.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -21,11 +21,11 @@ use super::device::{Mac, Tap};
 use crate::fast_path::{FastPath, Host};
 use crate::mailbox::{Contents, Mailbox, lock};
 
-/// Maximum number of frames read from one interface before the next interface has its turn.
+/// Maximum number of frames that are read from one interface before the next interface has its turn.
 const SLICE: usize = 64;
 /// Maximum size in bytes of a frame from a TAP: 64 KiB of packet, an Ethernet header and a VLAN tag.
 const FRAME_MAX: usize = 65536 + 18;
-/// epoll data of the stop event. It differs from every ifindex, because an ifindex is never 0.
+/// epoll data that mark the stop event. An ifindex is never 0, so they differ from the data of every interface.
 const STOP: u64 = 0;
 
 /// A frame with the ifindex of its interface.
@@ -53,8 +53,8 @@ pub struct Counters {
     pub rx_bytes: AtomicU64,
     /// Frames of the host that were dropped because Python fetched frames too slowly.
     pub rx_dropped: AtomicU64,
-    /// Failed reads. A read fails if the interface was deleted. The interface is not read any more
-    /// after a failed read.
+    /// Failed reads. A read fails if the interface was deleted. After a failed read, the interface is not read any
+    /// more.
     pub rx_errors: AtomicU64,
     /// Frames sent to the host.
     pub tx_frames: AtomicU64,
@@ -82,7 +82,7 @@ struct Shared {
     epoll: OwnedFd,
     tx_unknown_interface: AtomicU64,
     fast_path: Option<Arc<FastPath>>,
-    /// Whether the set rests: all queues are detached. Locked while queues are attached or
+    /// Whether the set rests, that is, all queues are detached. The lock is held while queues are attached or
     /// detached.
     rests: Mutex<bool>,
 }
@@ -106,9 +106,8 @@ impl Contents for Stop {
 }
 
 impl TapSet {
-    /// Creates an empty set. For each interface, the set queues at most `queue_limit` frames for
-    /// Python. Frames that `fast_path` handles do not count. With `rests`, the set rests until
-    /// `fast_path` has a switch.
+    /// Creates an empty set. It queues at most `queue_limit` frames of each interface for Python; frames that
+    /// `fast_path` handles do not count. If `rests` is true, the set rests until `fast_path` has a switch.
     ///
     /// # Errors
     /// The kernel's error if no descriptor or thread is available.
@@ -150,9 +149,8 @@ impl TapSet {
         })
     }
 
-    /// Adds a TAP (see [`Tap::create`]). Returns the index of the TAP in this set, which is its
-    /// ifindex plus `base`. The base is needed because different network namespaces use the same
-    /// ifindexes.
+    /// Adds a TAP (see [`Tap::create`]). Returns the TAP's index in this set: its ifindex plus `base`. TAPs of
+    /// different network namespaces can have the same ifindex; different bases keep their indexes apart.
     ///
     /// # Errors
     /// Errors of [`Tap::create`]. `NotConnected` if the set is closed. `InvalidInput` if the sum
@@ -203,8 +201,8 @@ impl TapSet {
             tap,
             counters: Counters::default(),
         };
-        // If the set already has a TAP with this index, another program has deleted that TAP. Its
-        // descriptor is useless.
+        // If the set already has a TAP with this index, another program has deleted that TAP and the kernel has
+        // reused the ifindex. The old TAP's descriptor is useless.
         drop(self.shared.write_members().insert(index, member));
         if !*rests {
             self.shared.watch(descriptor, u64::from(index))?;
@@ -222,12 +220,12 @@ impl TapSet {
             if !*rests {
                 return tap.set_carrier(up);
             }
-            // If the carrier is already up, the queue need not be attached. This matters, because
-            // attaching a queue makes the kernel walk its whole IPv6 FIB.
+            // If the carrier is already up, returns without attaching the queue, because attaching a queue makes the
+            // kernel walk its whole IPv6 FIB.
             if up && tap.is_running()? {
                 return Ok(());
             }
-            // The kernel accepts the carrier only from an attached queue.
+            // The kernel lets only an attached queue set the carrier.
             tap.attach(true)?;
             let result = tap.set_carrier(up);
             tap.attach(false)?;
@@ -235,8 +233,7 @@ impl TapSet {
         })
     }
 
-    /// Removes a TAP. Returns false if the TAP is not in the set. Frames that are already queued
-    /// stay queued.
+    /// Removes a TAP. Returns false if the TAP is not in the set. Frames that were read before stay queued.
     pub fn remove(&self, index: u32) -> bool {
         let rests = lock(&self.shared.rests);
         let Some(member) = self.shared.write_members().remove(&index) else {
@@ -254,7 +251,7 @@ impl TapSet {
         match self.shared.members().get(&index) {
             Some(member) => action(&member.tap),
             None => {
-                let message = format!("interface {index} is none of this TapSet");
+                let message = format!("interface {index} is not in this TapSet");
                 Err(io::Error::new(io::ErrorKind::NotFound, message))
             }
         }
@@ -309,7 +306,7 @@ impl TapSet {
     pub fn close(&self) {
         self.stop.update(|stop| stop.0 = true);
         if let Some(thread) = lock(&self.thread).take() {
-            // The result is ignored. The interfaces are removed even if the thread has panicked.
+            // Ignores whether the thread has panicked, because the interfaces must be removed in any case.
             drop(thread.join());
         }
         let rests = lock(&self.shared.rests);
@@ -407,13 +404,13 @@ impl Shared {
     fn let_go(&self, member: &CountedTap, is_attached: bool) {
         if is_attached {
             self.unwatch(member.tap.as_raw_fd());
-            // This fails for a deleted interface, which sends no more frames.
+            // Detaching fails if the interface was deleted. No harm: such an interface sends no frames.
             let _ = member.tap.attach(false);
         }
     }
 
     fn unwatch(&self, descriptor: RawFd) {
-        // SAFETY: EPOLL_CTL_DEL ignores the event. The call fails without harm for a descriptor that is not watched.
+        // SAFETY: EPOLL_CTL_DEL ignores the event. If the descriptor is not watched, the call fails without harm.
         unsafe {
             libc::epoll_ctl(
                 self.epoll.as_raw_fd(),
@@ -450,8 +447,8 @@ impl Shared {
         }
     }
 
-    /// Reads up to [`SLICE`] frames of one interface. Holds the read lock while reading. `remove`
-    /// waits for this lock, so this thread never reads a TAP after `remove` has returned.
+    /// Reads up to [`SLICE`] frames of one interface. Holds the read lock while it reads. `remove` waits for this
+    /// lock, so this thread never reads a TAP after `remove` has returned.
     fn read_slice(&self, index: u32, buffer: &mut [u8]) {
         let members = self.members();
         let Some(member) = members.get(&index) else {
@@ -493,7 +490,7 @@ impl Shared {
         fast_path.is_some_and(|fast_path| fast_path.from_host(index, frame))
     }
 
-    /// Queues frames up to the interface's share. Returns the number of dropped frames.
+    /// Queues frames, but not more than the interface's share. Returns the number of dropped frames.
     fn queue(&self, index: u32, frames: Vec<Box<[u8]>>) -> u64 {
         self.mailbox.update(|inbox| {
             let share = inbox.shares.entry(index).or_default();

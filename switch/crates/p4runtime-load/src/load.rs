@@ -23,7 +23,7 @@ use crate::usage::Usage;
 
 const WRITE: &str = "/p4.v1.P4Runtime/Write";
 
-/// A codec for raw messages. A request has two pieces; a response has no content.
+/// A gRPC codec for encoded messages. A request consists of two pieces. A response has no content.
 #[derive(Clone, Copy, Default)]
 struct Raw;
 
@@ -114,10 +114,10 @@ async fn send(shared: Arc<Shared>, mut connection: Grpc<Channel>) -> Result<(), 
     Ok(())
 }
 
-/// Sends all requests, over this connection and over more connections if the options say so.
+/// Sends all requests. Uses this connection, and further ones if the options ask for them.
 ///
 /// # Errors
-/// Returns the error of the first failed update if the server refuses a request.
+/// If the server refuses a request, returns the error of the first update that failed.
 pub(crate) async fn run(
     options: &Options,
     requests: Requests,

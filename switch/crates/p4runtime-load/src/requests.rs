@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Cuts encoded updates into encoded Write requests. The fields of a message may have any order. So a request is a head
-//! with the other fields, followed by a piece of the file.
+//! Cuts encoded updates into encoded Write requests. The fields of a protobuf message may be in any order. So a request
+//! is a head, which has all fields except the updates, followed by a piece of the file.
 
 use anyhow::{Context, bail};
 use bytes::{Buf, Bytes};

@@ -30,7 +30,8 @@ pub(crate) struct Session {
 pub(crate) async fn connect(options: &Options) -> anyhow::Result<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{}", options.server))?
         .tcp_nodelay(true)
-        // The answer to a refused batch has an error for each of its updates, in a header.
+        // The answer to a refused batch has an error for each update, in an HTTP/2 header,
+        // so the header can be long.
         .http2_max_header_list_size(64 << 20);
     let connected = endpoint.connect().await;
     connected.with_context(|| format!("cannot connect to {}", options.server))

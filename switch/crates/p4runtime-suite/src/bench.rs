@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Provides the server under test, and its clients.
 //!
-//! Servers remember the highest election id that they have seen, and cases share a server. So every [`Bench`] has its
-//! own range of ids. The ids are above those of all earlier benches, in this run and in previous runs.
+//! A server remembers the highest election id that it has seen, and several cases use one server. So every [`Bench`]
+//! takes a range of ids above the ids of all earlier benches, in this run and in previous runs.
 
 mod client;
 mod packet;
@@ -46,7 +46,7 @@ impl Target {
     }
 }
 
-/// Access of one case to the server under test.
+/// What a case uses to reach the server under test.
 pub struct Bench {
     target: Target,
     first_id: u64,
@@ -104,7 +104,7 @@ impl Bench {
         Ok(rpc.max_decoding_message_size(64 << 20))
     }
 
-    /// Returns a client with an open stream on which nothing was sent yet.
+    /// Returns a client with an open stream, on which the client has not sent anything yet.
     ///
     /// # Errors
     /// The errors of [`channel`](Self::channel).
@@ -113,7 +113,7 @@ impl Bench {
         Ok(Client::open(rpc, &self.target, self.first_id))
     }
 
-    /// Returns a primary with the case's election id 100. Sets the suite's pipeline again.
+    /// Returns a primary with the case's election id 100, after it has set the suite's pipeline.
     pub async fn primary(&self) -> Outcome<Client> {
         let mut client = self.elected(100).await?;
         client.commit().await?;
@@ -145,10 +145,10 @@ impl Bench {
         }
     }
 
-    /// Checks that the server has no pipeline yet. Only the first client of a server can see this.
+    /// Checks that the server has no pipeline yet. This holds only for the first client of a server.
     ///
     /// # Errors
-    /// Skips the case if the server has a pipeline.
+    /// [`Failure::Skipped`] if the server has a pipeline.
     pub async fn before_any_pipeline(&self) -> Outcome {
         let mut client = self.client().await?;
         match client.pipeline(Default::default()).await? {
@@ -159,7 +159,7 @@ impl Bench {
         }
     }
 
-    /// Reads a table's entries without a stream or an election id. Any client may do so.
+    /// Reads a table's entries without a stream or an election id, which any client may do.
     pub async fn entries_of(&self, table: &str) -> Outcome<usize> {
         let mut client = self.client().await?;
         Ok(client.read(all_of(table)).await?.len())

@@ -28,7 +28,7 @@ pub type Running<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
 pub struct Case {
     /// The specification's section, by its title.
     pub section: &'static str,
-    /// Name of the case: the required behaviour of the server.
+    /// Name of the case: what the server must do.
     pub name: &'static str,
     steps: for<'a> fn(&'a mut Bench) -> Running<'a>,
 }

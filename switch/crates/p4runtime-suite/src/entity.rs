@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Provides short constructors for the entities of `program/suite.p4`. Numbers become the shortest bytestrings.
+//! Provides short constructors for the entities of `program/suite.p4`. They encode numbers in the shortest form.
 
 use sluice_p4runtime::proto::v1::packet_replication_engine_entry::Type as Replication;
 use sluice_p4runtime::proto::v1::*;
@@ -20,7 +20,7 @@ fn field(field_id: u32, kind: field_match::FieldMatchType) -> FieldMatch {
     }
 }
 
-/// Returns an exact match with these bytes, which need not be canonical.
+/// Returns an exact match with these bytes, which need not be in the shortest form.
 pub fn exact_bytes(id: u32, value: &[u8]) -> FieldMatch {
     let value = value.to_vec();
     field(
@@ -155,7 +155,8 @@ pub fn ranked(
     }
 }
 
-/// Returns a request for all entries of a table. Other constructors add fields to this request, to build an entry.
+/// Returns a request for all entries of a table. Other constructors start from this request and add fields, to
+/// build an entry.
 pub fn all_of(table: &str) -> TableEntry {
     entry(table, vec![], None)
 }
@@ -174,7 +175,7 @@ pub fn exact_entry(a: u128, value: u128) -> TableEntry {
     entry("exact_table", vec![exact(1, a), exact(2, 0)], action)
 }
 
-/// Returns an entry's identity: the entry without action and other content.
+/// Returns the part of an entry that identifies it: table, key and priority.
 pub fn key_of(entry: &TableEntry) -> TableEntry {
     TableEntry {
         table_id: entry.table_id,
@@ -355,7 +356,7 @@ macro_rules! into_entity {
     )*};
 }
 
-/// Conversion of a P4Runtime message of any entity type to an [`Entity`].
+/// Converts a P4Runtime message of any entity type to an [`Entity`].
 pub trait IntoEntity {
     /// Wraps the value as an entity.
     fn into_entity(self) -> Entity;

@@ -9,11 +9,11 @@
 //! * [`program`]: the compiled program
 //! * [`report`]: results as a table and as JSON; [`spawn`]: a server for each case
 //!
-//! The program needs no ports. A packet-out can request to run through a table, and comes back as a packet-in with the
-//! result. On a server without packet I/O, the cases that need packets are reported as skipped.
+//! The program needs no ports. A packet-out asks to pass a table, and comes back as a packet-in with the result. On a
+//! server without packet I/O, the cases that need packets are reported as skipped.
 //!
-//! Promises: a case changes the server only through P4Runtime, and first sets the pipeline. If the server refuses an
-//! optional feature of the specification as UNIMPLEMENTED, the case is skipped, not failed.
+//! Promises: a case changes the server only through P4Runtime, and sets the pipeline first. If the server refuses an
+//! optional feature with UNIMPLEMENTED, the case is skipped, not failed.
 
 #![allow(deprecated, reason = "what older clients send must be taken too")]
 

@@ -53,7 +53,7 @@ async fn spawned(options: &Options) -> std::io::Result<Option<Spawned>> {
     }
 }
 
-/// Runs a case, on a separate server if requested. A case fails if its server has died afterwards.
+/// Runs a case, on a server of its own if requested. The case fails if its server has died by its end.
 async fn verdict(options: &Options, target: &Target, case: &Case) -> anyhow::Result<Verdict> {
     let mut server = spawned(options).await?;
     let mut verdict = case.run(target).await;

@@ -3,7 +3,7 @@
 
 use tonic::Status;
 
-/// The reason why a case did not pass.
+/// Why a case did not pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// The server violated the specification.

@@ -20,7 +20,8 @@ pub const CPU_PORT: u16 = 510;
 /// Number of cells of `cells_counter`.
 pub const COUNTER_CELLS: i64 = 8;
 
-/// The program's P4Info. p4c does not set the types of meters, so this code sets them from annotations.
+/// The program's P4Info. p4c does not write the types of meters into it, so this code sets them from
+/// annotations.
 pub static P4INFO: LazyLock<P4Info> = LazyLock::new(|| {
     let mut info = p4info::from_text(P4INFO_TEXT).expect("the committed P4Info is valid");
     for meter in &mut info.meters {
@@ -62,7 +63,7 @@ fn preambles(info: &P4Info) -> impl Iterator<Item = &Preamble> {
 /// Returns the P4Info id of the object with this alias.
 ///
 /// # Panics
-/// If the program has no such object: a mistake in a case.
+/// Panics if the program has no such object, which is a mistake in a case.
 pub fn id(alias: &str) -> u32 {
     let found = preambles(&P4INFO).find(|preamble| preamble.alias == alias);
     found

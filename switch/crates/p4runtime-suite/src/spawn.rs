@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Starts a separate server for each case. A command starts the server before the case, and the server is killed after
-//! the case. So cases do not see each other's state, and a server that dies fails only one case.
+//! Starts a separate server for each case: a command starts the server before the case, and the server is killed after
+//! it. So no case sees the state of another case, and a server that dies fails only one case.
 
 use std::io;
 use std::process::{Child, Command, Stdio};

@@ -38,7 +38,7 @@ fn run(case: &Case) -> Result<(), Failed> {
     })?;
     match outcome {
         Ok(()) => Ok(()),
-        // sluice-switch has all optional features.
+        // No case may be skipped, because sluice-switch has all optional features.
         Err(Failure::Failed(reason) | Failure::Skipped(reason)) => Err(reason.into()),
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads and writes integers as bytestrings (P4Runtime specification, "Bytestrings"), in big-endian order. Any zero
-//! padding is accepted, and the shortest form is written. An empty string, or a value that is too large, is refused
+//! Reads and writes integers as bytestrings (P4Runtime specification, "Bytestrings"), in big-endian order. Reading
+//! accepts any zero padding; writing uses the shortest form. Refuses an empty string, or a value that is too large,
 //! with OUT_OF_RANGE.
 //!
-//! Also packs such values into the bits of a header, for packet-in and packet-out.
+//! Also packs such values bit by bit into a header, for packet-in and packet-out.
 
 use crate::error::UpdateError;
 
@@ -45,7 +45,7 @@ pub(crate) fn to_u32(bytes: &[u8]) -> Result<u32, UpdateError> {
         .fold(0, |number, byte| number << 8 | u32::from(*byte)))
 }
 
-/// Writes values bit after bit, most significant first, as a deparser does.
+/// Writes values without gaps between them, bit by bit, most significant bit first, as a P4 deparser does.
 #[derive(Debug, Default)]
 pub(crate) struct BitWriter {
     bytes: Vec<u8>,

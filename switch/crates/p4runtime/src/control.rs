@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Applies pipeline configurations, writes and reads to the device, without gRPC. There is one writer at a time.
+//! Applies pipeline configurations, writes and reads to the device. Does not depend on gRPC. At any time, at most one
+//! request changes the state.
 
 use std::sync::Arc;
 
@@ -22,20 +23,21 @@ use crate::write::batch::Batch;
 use crate::write::request::Request;
 use crate::{pipeline::reconcile, write};
 
-/// One device with its pipelines and controllers.
+/// A device, with its pipelines and the streams of its controllers.
 pub struct Control {
     device_id: u64,
     device: Arc<Device>,
     hub: Arc<Hub>,
-    /// Lock for changes of state. Writes and commits hold the lock. When another controller becomes primary, the
-    /// takeover waits for this lock, so that earlier writes and commits are done.
+    /// Lock that every write and commit holds. When another controller becomes primary, the takeover also takes this
+    /// lock, so it waits until the writes and commits of the old primary are done.
     writer: Mutex<()>,
-    /// Pipeline that reads and writes use: a saved pipeline that waits for its commit, else the running pipeline.
+    /// Pipeline that reads and writes use. If a saved pipeline waits for its commit, this is the saved pipeline;
+    /// otherwise it is the running pipeline.
     current: ArcSwapOption<Pipeline>,
 }
 
 impl Control {
-    /// Creates the control of a device whose handler is this hub.
+    /// Creates the control of a device. `hub` must be the device's handler, which receives its packets and digests.
     pub fn new(device_id: u64, device: Arc<Device>, hub: Arc<Hub>) -> Self {
         Self {
             device_id,
@@ -74,7 +76,7 @@ impl Control {
         Ok(())
     }
 
-    /// Completes a takeover when no write is in flight any more. Blocks until then.
+    /// Completes a takeover. Blocks until no write of the old primary is in flight.
     pub fn complete(&self, takeover: &Takeover) {
         drop(self.writer.lock());
         self.hub.complete(takeover);
@@ -139,8 +141,9 @@ impl Control {
         Ok(())
     }
 
-    /// Runs a pipeline. Order: the hub changes before the device. In between, packets of the old pipeline are decoded
-    /// with the header of the new pipeline. The time in between is short, and the reverse order would be no better.
+    /// Runs a pipeline. The hub changes before the device. In the short time between the two changes, packet-ins of
+    /// the old pipeline are decoded with the header of the new one. In the reverse order, packet-ins of the new
+    /// pipeline would be decoded with the old header, which is no better.
     fn commit(&self, pipeline: Arc<Pipeline>) {
         self.hub.set_running(Some(pipeline.clone()));
         self.device.load(Some(pipeline.store.clone()));
@@ -197,7 +200,8 @@ impl Control {
     pub fn read(&self, request: &ReadRequest) -> Result<(Reading, Vec<UpdateResult>), Status> {
         self.check_device(request.device_id)?;
         let pipeline = self.pipeline()?;
-        // The role only filters the entities. The sender need not be a controller of this role.
+        // The role in the request only filters the entities. Any client may name it, even one that is not a controller
+        // of this role.
         let rights = self.hub.rights(&request.role);
         Ok(read::read(
             &pipeline,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Defines errors as clients see them (P4Runtime specification, "Error Reporting Messages").
+//! Defines errors in the form in which clients see them (P4Runtime specification, "Error Reporting Messages").
 //!
-//! A request that fails as a whole has one gRPC status. If updates of a batch fail, the status is UNKNOWN. The details
-//! of this status then hold exactly one `p4.v1.Error` for each update, in the order of the updates.
+//! If a request fails as a whole, the answer is one gRPC status. If single updates of a batch fail, the status is
+//! UNKNOWN, and its details hold exactly one `p4.v1.Error` for each update, in the order of the updates.
 
 use prost::Message;
 use sluice_tables::TableError;
@@ -16,7 +16,7 @@ use crate::proto::{rpc, v1};
 pub struct UpdateError {
     /// The canonical code.
     pub code: Code,
-    /// Describes the error and its place, for the developer of the client.
+    /// Says what is wrong and where, for the developer of the client.
     pub message: String,
 }
 
@@ -43,7 +43,7 @@ constructors! {
 }
 
 impl UpdateError {
-    /// Returns the same error with a message that begins with `what`, the object that the error concerns.
+    /// Returns the same error with `what` in front of its message. `what` names the object that the error concerns.
     pub fn of(self, what: &str) -> Self {
         Self {
             message: format!("{what}: {}", self.message),
@@ -111,7 +111,7 @@ pub fn batch_status<T>(results: &[UpdateResult<T>]) -> Result<(), Status> {
     ))
 }
 
-/// Extracts the errors from a batch's status, as a client does.
+/// Extracts the errors from the status of a batch, as a client does.
 pub fn batch_errors(status: &Status) -> Vec<v1::Error> {
     let details = rpc::Status::decode(status.details())
         .unwrap_or_default()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Serves P4Runtime 1.5: translates requests to the types of the switch, and results back. Besides the crates `admin`
-//! and `metrics`, this is the only async code of the switch.
+//! Serves P4Runtime 1.5. Translates requests to the types of the switch, and the results back to messages. Only this
+//! crate, `admin` and `metrics` have async code.
 //!
 //! ```text
 //!   grpc ──► control ──► write ──► batch ───────► tables     (Write: entries of the usual tables)
@@ -25,9 +25,9 @@
 //! * `schema` binds P4Info to a program, and maps the strings of translated types to numbers.
 //! * `bytestring` reads integers. `role` has the rights of a role.
 //!
-//! Promises: a request either succeeds, or is refused with the code of the specification. Checks are made in the order
-//! of the specification. No update is applied partly. A client that sends bad requests or does not read its stream
-//! affects neither other clients nor packets.
+//! Promises: a request either succeeds, or is refused with the code that the specification requires. Checks are made
+//! in the order of the specification. No update is applied partly. A client that sends bad requests, or does not read
+//! its stream, affects no other client and no packet.
 
 // Older clients still send fields that P4Runtime has deprecated.
 #![allow(deprecated)]

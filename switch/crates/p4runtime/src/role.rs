@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Holds the rights of a role, and checks them (P4Runtime specification, "Role Config").
 //!
-//! The default role has full access. Another role has the rights of its configuration, whose format
-//! `proto/sluice/p4runtime/v1/role.proto` defines. Without a configuration, the role has full access, too.
+//! The default role has full access. Any other role has the rights that its configuration gives it;
+//! `proto/sluice/p4runtime/v1/role.proto` defines the format. A role without a configuration has full access, too.
 //!
-//! The program can assign objects to roles by `@p4runtime_role("NAME")`. For a restricted role, objects of other roles
-//! are out of scope. A role is restricted if its configuration requires this (`by_annotation`). With
+//! The program can assign objects to roles by `@p4runtime_role("NAME")`. A restricted role has no access to the
+//! objects of other roles. A role is restricted if its configuration says so (`by_annotation`). With
 //! [`Annotations::Enforced`], every role without a configuration is also restricted.
 
 use prost::Message;
@@ -34,13 +34,13 @@ pub(crate) fn decode_config(config: &prost_types::Any) -> Result<RoleConfig, Sta
     RoleConfig::decode(config.value.as_slice()).map_err(|error| refused(&error.to_string()))
 }
 
-/// The effect of `@p4runtime_role` on roles without a configuration.
+/// What the annotation `@p4runtime_role` means for roles without a configuration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Annotations {
     /// No effect.
     #[default]
     Ignored,
-    /// Objects of other roles are out of scope.
+    /// They have no access to objects of other roles.
     Enforced,
 }
 
@@ -52,7 +52,7 @@ pub struct Rights {
     annotations: Annotations,
 }
 
-/// The object that an entity belongs to.
+/// The object to which an entity belongs.
 enum Object {
     /// The object with this P4Info id.
     Id(u32),
@@ -100,7 +100,7 @@ impl Rights {
         owners.is_some_and(|owners| !owners.contains(&self.role))
     }
 
-    /// Returns whether the object with this P4Info id is in the role's scope.
+    /// Returns whether the role may access the object with this P4Info id.
     pub fn covers_id(&self, schema: &Schema, id: u32) -> bool {
         if self.role.is_empty() {
             return true;
@@ -114,7 +114,7 @@ impl Rights {
         }
     }
 
-    /// Returns whether the entity is in the role's scope.
+    /// Returns whether the role may access the entity.
     pub fn covers(&self, schema: &Schema, entity: &Entity) -> bool {
         match (object(entity), &self.config) {
             (Object::Id(id), _) => self.covers_id(schema, id),
@@ -122,12 +122,12 @@ impl Rights {
         }
     }
 
-    /// Refuses a write to an entity that is not in the role's scope.
+    /// Refuses a write to an entity that the role may not access.
     pub fn check(&self, schema: &Schema, entity: &Entity) -> UpdateResult {
         self.must(self.covers(schema, entity))
     }
 
-    /// Refuses a write to an object that is not in the role's scope.
+    /// Refuses a write to an object that the role may not access.
     pub fn check_id(&self, schema: &Schema, id: u32) -> UpdateResult {
         self.must(self.covers_id(schema, id))
     }

@@ -19,13 +19,13 @@ pub struct Block {
 
 // SAFETY: a block owns its memory exclusively, and no thread-local state belongs to it.
 unsafe impl Send for Block {}
-// SAFETY: as for `Send`. A shared borrow gives only the address. Code that dereferences the address must prevent data
+// SAFETY: as for `Send`. A shared borrow gives only the address. Code that dereferences this address must prevent data
 // races.
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Allocates at least `bytes` bytes, rounded up to whole pages. Uses huge pages if they are available. The rest at
-    /// the end, which is smaller than a huge page, is in normal pages.
+    /// Allocates at least `bytes` bytes, rounded up to whole pages. Uses huge pages if they are available. A rest that
+    /// is smaller than a huge page is in normal pages.
     ///
     /// # Panics
     /// Panics if `bytes` exceeds half of the address space. Aborts if there is no memory.
@@ -60,8 +60,8 @@ impl Drop for Block {
     }
 }
 
-/// Maps new memory. Does not use the allocator: the kernel uses huge pages only for untouched memory, and the
-/// allocator's memory may already consist of normal pages.
+/// Maps new memory, without the allocator. The kernel uses huge pages only for memory that was never touched, and the
+/// allocator may return memory that already consists of normal pages.
 #[cfg(all(target_os = "linux", not(miri)))]
 fn take(layout: Layout) -> NonNull<u8> {
     // SAFETY: this creates a new private mapping, to which no other reference exists.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Provides memory for lookup structures. Memory that is large enough is in huge pages.
 //!
-//! In a table of some megabytes, each lookup touches a different page. With pages of 4 KiB the address translation
-//! costs as much as the read itself. With pages of 2 MiB it costs almost nothing.
+//! Lookups in a table of some megabytes touch a different page each time. With pages of 4 KiB, most of them miss the
+//! TLB, and the address translation costs as much as the read itself. With pages of 2 MiB, it costs almost nothing.
 //!
 //! * [`Block`]: memory in huge pages.
-//! * [`PageVec`]: a vector that uses huge pages when it is large, and normal memory while it is small. So small tables
-//!   stay small.
+//! * [`PageVec`]: a vector that uses normal memory while it is small, so that small tables take little memory, and huge
+//!   pages when it is large.
 //! * [`Reserved`]: reserved address space, in which contents never move.
 //!
 //! Depends only on the operating system. Invariants: memory holds zeros until a caller writes to it. Without huge pages

@@ -18,7 +18,7 @@ pub struct PageVec<T: Copy> {
     start: NonNull<T>,
     len: usize,
     capacity: usize,
-    /// Memory of the items. Without a block, `start`, `len` and `capacity` are the parts of a `Vec`.
+    /// Memory of the items. If it is `None`, `start`, `len` and `capacity` are the parts of a `Vec`.
     block: Option<Block>,
 }
 
@@ -59,8 +59,8 @@ impl<T: Copy> PageVec<T> {
         }
     }
 
-    /// Returns the items as a `Vec`, and leaves `self` empty. If the items are in a block, returns an empty `Vec` and
-    /// does not change `self`.
+    /// Moves the items to a `Vec`, and leaves `self` empty. If the items are in a block, does nothing and returns an
+    /// empty `Vec`.
     fn take(&mut self) -> Vec<T> {
         if self.block.is_some() {
             return Vec::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Address space that is reserved once, and made usable step by step.
+//! Address space that is reserved once. Its memory is made usable step by step.
 
 use std::io;
 use std::ptr::NonNull;
@@ -10,8 +10,8 @@ use crate::block::HUGE;
 /// Granularity, in bytes, in which memory is made usable.
 pub const STEP: usize = 64 << 10;
 
-/// Address space aligned to a huge page. Contents never move. Memory is zeroed, and is not allocated before it is
-/// touched. Dropping the value unmaps the address space.
+/// Address space aligned to a huge page. Contents never move. Usable memory holds zeros, and takes no physical memory
+/// until it is touched. Dropping the value unmaps the address space.
 #[derive(Debug)]
 pub struct Reserved {
     start: NonNull<u8>,
@@ -116,8 +116,8 @@ unsafe fn allow_access(start: NonNull<u8>, bytes: usize, huge: bool) -> io::Resu
             return Err(io::Error::last_os_error());
         }
         if huge {
-            // Huge pages are only advice to the kernel. If the call fails, the memory is usable, but lookups have more
-            // TLB misses.
+            // Huge pages are only a request to the kernel. If the call fails, the memory is usable, but lookups have
+            // more TLB misses.
             libc::madvise(start, bytes, libc::MADV_HUGEPAGE);
         }
     }
@@ -134,7 +134,8 @@ unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
     unsafe { libc::munmap(start.as_ptr().cast(), bytes) };
 }
 
-/// Maximum number of bytes that are allocated on systems on which memory cannot be made usable step by step.
+/// Maximum number of bytes on systems on which memory cannot be made usable step by step, and is therefore allocated
+/// at once.
 #[cfg(any(not(target_os = "linux"), miri))]
 const MOST: usize = 256 << 20;
 

@@ -3,8 +3,8 @@
 //! `NAME_out.pcap`.
 //!
 //! As in BMv2, reading starts after the given delay. The frames of all files are merged in the order of their
-//! timestamps, but are not delayed by the time between them. Named pipes deliver frames when they are written,
-//! regardless of their timestamps, so the writer controls the timing. Outputs are flushed with every batch.
+//! timestamps, but are delivered without pauses. Named pipes deliver each frame when it is written, regardless of its
+//! timestamp, so the writer controls the timing. Outputs are flushed with every batch.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read};
@@ -37,7 +37,7 @@ fn with_suffix(base: &Path, suffix: &str) -> PathBuf {
     path.into()
 }
 
-/// An input, and the next record to deliver from it.
+/// An input, and the next record that it will deliver.
 struct Head {
     input: Input,
     reader: Reader<BufReader<File>>,
@@ -70,9 +70,9 @@ impl Head {
     }
 }
 
-/// Starts reading. One receiver delivers the frames of all inputs. Frames of files are ordered by timestamp, and for
-/// equal timestamps by the order of the inputs. Frames of pipes are delivered when they are written. The receiver is
-/// finished when all inputs have ended.
+/// Starts reading. One receiver delivers the frames of all inputs. It delivers frames of files in the order of their
+/// timestamps, and frames with equal timestamps in the order of the inputs. It delivers frames of pipes when they are
+/// written. It is finished when all inputs have ended.
 pub fn read(inputs: Vec<Input>, delay: Duration) -> io::Result<MemoryReceiver> {
     let queue = FrameQueue::new(1024)?;
     let receiver = MemoryReceiver::new(queue.clone(), None);
@@ -122,14 +122,15 @@ fn merge(inputs: Vec<Input>, queue: &FrameQueue) {
     }
 }
 
-/// A named pipe, opened without waiting for a writer. A read waits for missing bytes, so it returns a whole record.
+/// A named pipe, opened without waiting for a writer. If a read finds only part of a record, it waits for the rest,
+/// so it always returns a whole record.
 struct Pipe {
     input: Input,
     file: File,
     reader: Option<Reader<Waiting>>,
 }
 
-/// Reads from a non-blocking descriptor. Waits when bytes are missing.
+/// Reads from a non-blocking descriptor, but waits until the bytes have arrived.
 struct Waiting {
     file: File,
     poller: Poller,
@@ -291,8 +292,8 @@ mod tests {
         assert_eq!(counters.read().rx_packets, 4);
     }
 
-    /// Creates a named pipe and a writer to it. The writer also opens the pipe for reading, so that opening does not
-    /// block.
+    /// Creates a named pipe and a writer to it. Opens the writer also for reading, because otherwise opening would
+    /// block until a reader appears.
     fn pipe(base: &Path) -> Writer<File> {
         let path = with_suffix(base, "_in.pcap");
         let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();

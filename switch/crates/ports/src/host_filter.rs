@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Closes an interface to the host's network stack in both directions, by two traffic control (tc) filters.
 //!
-//! * Ingress: a frame reaches taps before this filter. Taps are AF_PACKET sockets for all protocols, such as the
-//!   switch's. Bridges, ARP, IP and sockets for one protocol come after the filter. So the switch receives the frame,
-//!   and the rest of the host does not. The host's addresses, routes, multicast memberships and `rp_filter` do not
-//!   matter.
+//! * Ingress: the kernel gives a frame to taps before this filter, which drops it. Taps are AF_PACKET sockets for all
+//!   protocols, such as the switch's. Bridges, ARP, IP and sockets for one protocol come after the filter. So the
+//!   switch receives the frame, and the rest of the host does not, whatever its addresses, routes, multicast
+//!   memberships and `rp_filter` are.
 //! * Egress: all frames that the host sends pass the filter, which drops them. The switch's own frames bypass traffic
 //!   control (PACKET_QDISC_BYPASS). If they must pass the interface's qdisc, they carry a mark that is unique to this
 //!   interface ([`send_mark`]), and the filter accepts them. Setting a mark requires CAP_NET_ADMIN or CAP_NET_RAW.
@@ -14,11 +14,11 @@
 //! ruleset`) would open every port. A tc filter also remains when a switch is killed: its interfaces stay closed until
 //! the next switch takes them over.
 //!
-//! The filters are classic BPF with a direct action. The filters require only `sch_ingress` and `cls_bpf` in the
-//! kernel, and CAP_NET_ADMIN. The preference of the filters is 1, so that no other filter decides before them. Other
-//! programs' filters on the interface's `clsact` are kept. If the switch created the `clsact`, the switch removes it
-//! together with the filters, unless other filters remain. Programs that root attaches before tc (XDP, and tcx since
-//! Linux 6.6) are not checked.
+//! The filters are classic BPF programs that return tc's action themselves (direct action). They require only
+//! `sch_ingress` and `cls_bpf` in the kernel, and CAP_NET_ADMIN. Their preference is 1, so that no other filter decides
+//! before them. Other programs' filters on the interface's `clsact` are kept. If the switch created the `clsact`, it
+//! removes the `clsact` together with its filters, unless other filters remain. The switch does not check programs that
+//! root attaches before tc (XDP, and tcx since Linux 6.6).
 
 use std::io;
 
@@ -28,7 +28,7 @@ use crate::privilege::Raised;
 const CLSACT: u32 = 0xffff_fff1;
 const CLSACT_HANDLE: u32 = 0xffff_0000;
 const PREFERENCE: u32 = 1;
-/// Handle of the switch's filters. This module and `tc filter show` recognize the filters by their handle.
+/// Handle of the switch's filters, by which this module and users of `tc filter show` recognize them.
 const HANDLE: u32 = 0x51;
 
 const TCMSG: usize = 20;
@@ -40,11 +40,12 @@ const TCA_BPF_OPS: u16 = 5;
 const TCA_BPF_FLAGS: u16 = 8;
 const TCA_BPF_FLAGS_GEN: u16 = 9;
 const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
-/// Keeps the filter from being offloaded to the network card, because the card would also drop frames for the switch.
+/// Keeps the kernel from offloading the filter to the network card. The card would drop the frames before the switch
+/// receives them.
 const TCA_CLS_FLAGS_SKIP_HW: u32 = 1;
 
-/// Value that the first instruction loads, only to mark the filter as the switch's. The lowest bit is set if the switch
-/// also created the `clsact`.
+/// Value that the filter's first instruction loads. It has no effect on packets, and only marks the filter as the
+/// switch's. The lowest bit is set if the switch also created the `clsact`.
 const MARK: u32 = 0x51_1ce0;
 const MARK_OWN_QDISC: u32 = 1;
 const BPF_LD_IMM: u16 = 0x00;
@@ -59,14 +60,14 @@ const TC_ACT_SHOT: u32 = 2;
 const MOVE_IT: &str = "preference 1 is Sluice's: give the other filter a higher preference number \
      (list filters with `tc filter show dev IFACE ingress`, and with egress)";
 
-/// Returns the mark of frames that the switch sends through the qdisc of the interface with this index. A frame keeps
-/// its mark when the host receives it at the other end of a veth and forwards it. So filters of other interfaces drop
-/// frames with this mark.
+/// Returns the mark of frames that the switch sends through the qdisc of the interface with this index. If such a frame
+/// reaches the host at the far end of a veth, and the host forwards it, it keeps its mark. The mark contains the index,
+/// so the filters of other interfaces drop the frame.
 pub(crate) fn send_mark(index: i32) -> u32 {
     0x5100_0000 | index as u32 & 0x00ff_ffff
 }
 
-/// A direction, encoded as the parent of its filters.
+/// A direction of frames. Its number is the parent of the filters for this direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 enum Direction {
@@ -81,7 +82,7 @@ const DIRECTIONS: [Direction; 2] = [Direction::Ingress, Direction::Egress];
 pub enum Checked {
     /// Both filters were in place.
     Intact,
-    /// A filter was missing. The interface is closed again now.
+    /// A filter was missing, and was installed again.
     Restored,
 }
 
@@ -94,7 +95,7 @@ pub struct HostFilter {
 }
 
 impl HostFilter {
-    /// Closes the interface with this index. Takes over filters that a killed switch left.
+    /// Closes the interface with this index. If a switch that was killed has left its filters, takes them over.
     ///
     /// # Errors
     /// Names the failed step and a remedy. The interface is then not closed and has no filter of the switch.
@@ -104,7 +105,7 @@ impl HostFilter {
             own_qdisc: false,
             forgotten: false,
         };
-        // On failure `this` is dropped, which removes the filters.
+        // If a later step fails, `this` is dropped, which removes the filters.
         this.check()?;
         Ok(this)
     }
@@ -112,7 +113,7 @@ impl HostFilter {
     /// Restores missing filters.
     ///
     /// # Errors
-    /// The interface may be open to the host, and cannot be closed.
+    /// The interface may be open to the host, and closing it has failed.
     pub fn check(&mut self) -> io::Result<Checked> {
         let _raised = Raised::here();
         let mut socket = Socket::open(0)?;
@@ -135,7 +136,7 @@ impl HostFilter {
         ))
     }
 
-    /// Drops this without removing the filters, because the interface is gone.
+    /// Drops this without removing the filters. Must be called when the interface is gone.
     pub fn forget(mut self) {
         self.forgotten = true;
     }
@@ -193,7 +194,8 @@ fn is_intact(socket: &mut Socket, index: i32) -> io::Result<bool> {
     Ok(intact)
 }
 
-/// Creates a `clsact` if the interface has none. Returns whether the switch created the `clsact`, now or earlier.
+/// Creates a `clsact` if the interface has none. Returns whether a switch created the `clsact`, this one or an earlier
+/// one.
 fn put_qdisc(socket: &mut Socket, index: i32) -> io::Result<bool> {
     let flags = (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
     match socket.request(libc::RTM_NEWQDISC, flags, &clsact(index)) {
@@ -236,8 +238,7 @@ fn explain(step: &str, error: io::Error) -> io::Error {
 struct Filter {
     preference: u32,
     chain: u32,
-    /// Whether the switch that installed the filter also created the `clsact`. `None` if no switch installed the
-    /// filter.
+    /// Whether the switch that installed the filter also created the `clsact`. `None` if the filter is not a switch's.
     own_qdisc: Option<bool>,
     /// Whether the filter's program is the program that this version of the switch installs.
     is_current: bool,
@@ -272,7 +273,7 @@ fn read_filter(message: &Message, direction: Direction) -> Option<Filter> {
         && info == filter_info()
         && kind(message) == Some(b"bpf\0")
         && direct == Some(TCA_BPF_FLAG_ACT_DIRECT);
-    // The first instruction identifies a switch's filter, even if another version of the switch installed it.
+    // The first instruction shows that a filter is a switch's, even if another version of the switch installed it.
     let first = found.first_chunk::<8>().filter(|_| is_switch);
     let own_qdisc = [false, true]
         .into_iter()

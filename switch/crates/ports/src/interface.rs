@@ -33,9 +33,9 @@ pub struct SilentInterface {
     name: String,
     index: i32,
     undo: Vec<Undo>,
-    /// Order: the filter is removed after all other changes are undone, so that the host gets no frame meanwhile.
+    /// Order: the filter is removed last, after all other changes are undone. Until then, the host gets no frame.
     filter: Option<HostFilter>,
-    /// Whether the interface is down because it could not be closed to the host.
+    /// Whether the interface was set down because it could not be closed to the host.
     shut: bool,
     /// Lock of the interface, released last. `None` when the interface is gone.
     lock: Option<InterfaceLock>,
@@ -91,19 +91,19 @@ impl SilentInterface {
         Ok(this)
     }
 
-    /// Returns the interface's index. Another interface that later gets the same name has another index.
+    /// Returns the interface's index. If another interface later gets the same name, its index differs.
     pub fn index(&self) -> i32 {
         self.index
     }
 
-    /// Releases the lock of an interface that is gone. If an interface with this index appears again, any switch or
-    /// engine may lock it.
+    /// Releases the lock of an interface that is gone. If an interface with this index appears later, another switch or
+    /// engine can lock it.
     pub fn release(&mut self) {
         self.lock = None;
     }
 
-    /// Drops this without undoing changes. The interface is gone, and a new interface with its name must not be
-    /// changed.
+    /// Drops this without undoing changes. Must be called when the interface is gone, because a new interface with its
+    /// name must not be changed.
     pub fn abandon(mut self) {
         self.undo.clear();
         if let Some(filter) = self.filter.take() {
@@ -111,8 +111,8 @@ impl SilentInterface {
         }
     }
 
-    /// Ensures that the interface is closed to the host. If the interface cannot be closed, sets the interface down
-    /// until closing succeeds.
+    /// Checks that the interface is closed to the host, and closes it again if it is not. If this fails, sets the
+    /// interface down. A later check that succeeds sets it up again.
     ///
     /// # Errors
     /// Describes why the interface cannot be closed. The interface is then down.
@@ -122,7 +122,7 @@ impl SilentInterface {
             return Ok(Checked::Intact);
         };
         let checked = filter.check();
-        // If the index has no name, the interface is gone. The link monitor reports that.
+        // An index without a name belongs to an interface that is gone. The link monitor reports that.
         let Some(name) = sys::interface_name(self.index) else {
             return Ok(Checked::Intact);
         };
@@ -141,7 +141,7 @@ impl SilentInterface {
         }
     }
 
-    /// Performs an optional step. If it fails, a warning is logged, and taking over continues.
+    /// Performs an optional step of taking the interface over. If the step fails, only logs a warning.
     fn attempt(&mut self, what: &str, action: impl FnOnce(&mut Self) -> io::Result<()>) {
         if let Err(error) = action(self) {
             tracing::warn!(interface = self.name, what, %error, "the host may still try to send on the interface");
@@ -157,7 +157,8 @@ impl SilentInterface {
     fn set(&mut self, family: &str, setting: &str, value: &str) -> io::Result<()> {
         let path = format!("/proc/sys/net/{family}/conf/{}/{setting}", self.name);
         let before = match fs::read_to_string(&path) {
-            // If the setting does not exist, the kernel lacks this protocol and sends no packets of it.
+            // A setting that does not exist belongs to a protocol that the kernel lacks. The kernel then sends no
+            // packets of it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             other => other?.trim().to_owned(),
         };

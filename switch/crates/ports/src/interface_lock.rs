@@ -2,10 +2,10 @@
 //! Locks an interface for one switch or engine. A second switch or engine on the same interface would process every
 //! packet again.
 //!
-//! The lock is an abstract Unix socket, named after the interface's index. Like the interface, the name is local to a
-//! network namespace. The name is freed when the process ends for any reason. Any user of the namespace can bind the
-//! name. So a holder counts only if it runs as root or as this process's user. Other users therefore cannot keep a
-//! switch from starting.
+//! The lock is an abstract Unix socket, named after the interface's index. Its name is local to the network
+//! namespace, like the interface. The kernel frees the name when the process ends, for any reason. Any user of the
+//! namespace can bind the name. To keep other users from blocking a switch, a holder counts only if it runs as root
+//! or as this process's user.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;

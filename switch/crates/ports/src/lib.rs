@@ -2,8 +2,8 @@
 //! Provides the switch's ports: AF_PACKET, pcap files and memory, behind two traits.
 //!
 //! A port has a receiving half ([`Receiver`]) and a sending half ([`Transmitter`]). So a worker can pass a frame that
-//! is still in a receive ring to the pipeline while it queues other frames for transmission. Each half belongs to one
-//! worker. Threads share only counters.
+//! is still in a receive ring to the pipeline, and queue other frames for transmission meanwhile. Each half belongs
+//! to one worker. Threads share only counters.
 //!
 //! * [`af_packet`] implements ports on Linux interfaces, with a mapped receive ring and batched sending.
 //! * [`interface`] takes an interface over from the kernel and releases it. An interface belongs to one switch or
@@ -91,8 +91,8 @@ pub trait Receiver: Send {
     /// frames.
     fn readiness(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Clears an error that the descriptor has reported. Until this call, the descriptor reports the error again and
-    /// again.
+    /// Clears an error that the descriptor has reported. The descriptor reports the error again and again until this
+    /// is called.
     fn clear_error(&mut self) {}
 
     /// Returns whether no further frame can arrive, as at the end of a pcap file.
@@ -103,10 +103,10 @@ pub trait Receiver: Send {
 
 /// The sending half of one port.
 pub trait Transmitter: Send {
-    /// Queues a copy of a frame, given in two parts. Sends when the batch is full. Frames that cannot be sent are
-    /// dropped and counted. Returns false if the port accepts no more frames. The caller should then wait for the
-    /// condition of [`retry`](Self::retry), and flush. If the caller pushes more frames nevertheless, the port keeps
-    /// about one batch.
+    /// Queues a copy of a frame, given in two parts. Sends the batch when it is full. Drops and counts frames that
+    /// cannot be sent. Returns false if the port accepts no more frames. The caller should then wait for the
+    /// condition of [`retry`](Self::retry), and flush. If the caller pushes more frames instead, the port keeps about
+    /// one batch of them.
     fn push_parts(&mut self, headers: &[u8], payload: &[u8]) -> bool;
 
     /// Queues a frame in one part, like [`push_parts`](Self::push_parts).
@@ -129,6 +129,6 @@ pub trait Transmitter: Send {
 pub enum Retry<'a> {
     /// The descriptor becomes writable.
     Writable(BorrowedFd<'a>),
-    /// The instant is reached. No event reports that the port has room.
+    /// This time is reached. There is no event that reports room.
     At(Instant),
 }

@@ -2,12 +2,12 @@
 //! Reports state changes of the switch's interfaces at once, by rtnetlink.
 //!
 //! A link is up when its interface is administratively up and has carrier. At the start, the monitor reports the state
-//! of every link once; afterwards it reports only changes. When an interface disappears, the monitor reports its link
-//! down. When a new interface has the same name, the monitor reports this interface again and again, until the observer
-//! can use it. If notifications were lost, the monitor reads all links again.
+//! of every link once. Afterwards it reports only changes. When an interface disappears, its link is reported down.
+//! When a new interface has the name of one that disappeared, the monitor reports the new one again and again, until
+//! the observer can use it. If notifications were lost, the monitor reads all links again.
 //!
-//! When the traffic control (tc) of an interface changes, and every few seconds, the monitor also makes the observer
-//! check that the interface is still closed to the host.
+//! The monitor also makes the observer check that an interface is still closed to the host. It does so when the traffic
+//! control (tc) of the interface changes, and every few seconds.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -43,8 +43,8 @@ pub trait LinkObserver: Send + 'static {
     /// Called when a port's link went up or down.
     fn state(&mut self, port: PortId, up: bool);
 
-    /// Called when the port's interface had disappeared and another interface now has the same name. Returns an error
-    /// if the new interface cannot be used yet.
+    /// Called when an interface has the name of the port's interface, which had disappeared. Returns an error if the
+    /// new interface cannot be used yet.
     fn appeared(&mut self, port: PortId) -> io::Result<()>;
 
     /// Called when the port's interface may have been opened to the host.
@@ -95,7 +95,7 @@ impl Drop for LinkMonitor {
     fn drop(&mut self) {
         self.stop.wake();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was already reported.
+            // If the thread has panicked, the panic was already reported.
             let _ = thread.join();
         }
     }
@@ -105,7 +105,7 @@ impl Drop for LinkMonitor {
 #[derive(Debug)]
 struct Watched {
     link: Link,
-    /// Whether the interface with this index exists.
+    /// Whether the interface with this index still exists.
     there: bool,
     /// Last state that was reported.
     up: Option<bool>,
@@ -123,12 +123,13 @@ impl Watched {
         self.tell(false, observer);
     }
 
-    /// Handles an interface with this name. Returns whether the port uses it now.
+    /// Handles a notification that an interface has the port's name and this index. Returns whether the port uses this
+    /// interface now.
     fn found(&mut self, index: i32, observer: &mut impl LinkObserver) -> bool {
         if self.there && self.link.index == index {
             return true;
         }
-        // The notification that the old interface was removed may have been lost.
+        // If the notification about the removal of the old interface was lost, this reports it.
         self.gone(observer);
         match observer.appeared(self.link.port) {
             Ok(()) => {
@@ -180,7 +181,7 @@ impl Links {
         match message.kind {
             libc::RTM_NEWLINK => {
                 let known = self.0.iter().position(|w| w.there && w.link.index == index);
-                // A renamed interface is still the same interface.
+                // Compares the index first, because an interface that was renamed is still the same interface.
                 let position = known.or_else(|| {
                     let name = netlink::link_name(&message.body)?;
                     self.0.iter().position(|watched| watched.link.name == name)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements ports in memory. Frames sent by the handle arrive at the receiver; frames sent by the transmitter arrive
-//! at the handle.
+//! Implements ports in memory. A handle is the far end of a port: frames that it sends arrive at the port's receiver,
+//! and frames that the port's transmitter sends arrive at it.
 //!
 //! The queues of both directions are bounded. Frames that do not fit are dropped and counted.
 
@@ -15,7 +15,8 @@ use parking_lot::{Condvar, Mutex};
 use crate::poller::Waker;
 use crate::{Deliver, Frame, MAX_FRAME, PortCounters, PortId, Receiver, SendDrop, Transmitter};
 
-/// Queue between a handle and a half of a port. Several producers can share the queue. Frames keep their order.
+/// Queue from a handle to a half of a port, or the reverse. Several producers can share the queue. Frames keep their
+/// order.
 #[derive(Debug)]
 pub(crate) struct FrameQueue {
     state: Mutex<QueueState>,
@@ -56,7 +57,7 @@ impl FrameQueue {
         true
     }
 
-    /// Adds frames. Returns the number of frames added; for the others there is no room.
+    /// Adds frames while there is room. Returns the number of frames added.
     fn offer_all(&self, port: PortId, mut frames: Vec<Vec<u8>>) -> usize {
         let mut state = self.state.lock();
         frames.truncate(self.capacity.saturating_sub(state.frames.len()));
@@ -123,7 +124,7 @@ impl FrameQueue {
 pub struct MemoryReceiver {
     queue: Arc<FrameQueue>,
     counters: Option<Arc<PortCounters>>,
-    /// Frames that were delivered last.
+    /// Frames of the last call of `receive`.
     taken: Vec<(PortId, Vec<u8>)>,
 }
 
@@ -207,8 +208,8 @@ impl MemoryHandle {
         self.to_switch.offer(self.port, frame.to_vec())
     }
 
-    /// Sends frames to the switch, in order, and wakes its receiver once. Returns the number of frames sent; for the
-    /// others the queue has no room.
+    /// Sends frames to the switch, in order, while the queue has room. Wakes the switch's receiver once. Returns the
+    /// number of frames sent.
     pub fn send_all(&self, frames: Vec<Vec<u8>>) -> usize {
         self.to_switch.offer_all(self.port, frames)
     }

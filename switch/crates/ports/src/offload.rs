@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Completes the work that the kernel left to hardware, so that a frame has the bytes that it would have on a wire.
+//! Completes the work on frames that the kernel left to hardware, so that each frame has the bytes that it would have
+//! on a wire.
 //!
-//! A packet socket can deliver frames whose 802.1Q tag was removed, or whose transport checksum is incomplete. If a
-//! neighbour behind a veth has its offloads on, a frame can also be a large TCP or UDP message that is not yet
-//! segmented (GSO). A switch that forwards such frames unchanged sends bad packets. [`Restorer`] inserts the tag,
-//! completes the checksum and cuts large messages into segments. Other large messages (tunnels) are passed on whole;
-//! the pipeline's MTU check handles them.
+//! A packet socket can deliver frames whose 802.1Q tag was removed, or whose transport checksum is incomplete. If the
+//! far end of a veth has its offloads on, a frame can also be a large TCP or UDP message that is not yet segmented
+//! (GSO). A switch that forwards such frames unchanged sends bad packets. [`Restorer`] inserts the tag, completes the
+//! checksum, and cuts large messages into segments. It passes on other large messages, such as those of tunnels, as a
+//! whole; the pipeline's MTU check handles them.
 
 use sluice_checksum as checksum;
 
@@ -140,7 +141,7 @@ fn complete_checksum(frame: &mut [u8], start: usize, offset: usize) -> bool {
         return false;
     }
     let value = checksum::finish(checksum::sum(0, &frame[start..]));
-    // In UDP, zero means "no checksum". 0xffff is the same number in one's complement.
+    // A UDP checksum field of zero means "no checksum". 0xffff is the same number in one's complement.
     let value = if value == 0 { 0xffff } else { value };
     frame[field..field + 2].copy_from_slice(&value.to_be_bytes());
     true
@@ -257,7 +258,8 @@ fn cut(
                 6
             }
         };
-        // complete_checksum expects the folded sum of the pseudo-header in the field, not the sum's complement.
+        // `complete_checksum` expects the folded sum of the pseudo-header in the field. `finish` returns the
+        // complement of this sum.
         let pseudo = !checksum::finish(layout.pseudo_header(segment));
         segment[transport + field..transport + field + 2].copy_from_slice(&pseudo.to_be_bytes());
         if !complete_checksum(segment, transport, field) {
@@ -297,7 +299,7 @@ mod tests {
             .then_some(out)
     }
 
-    /// Returns whether the checksum is right: a correct TCP segment and its pseudo-header sum to all ones.
+    /// Returns whether the checksum is right: then the words of TCP segment and pseudo-header add up to 0xffff.
     fn transport_checksum_is_right(frame: &[u8]) -> bool {
         let transport = &frame[34..];
         let pseudo = checksum::sum(transport.len() as u64 + 6, &frame[26..34]);

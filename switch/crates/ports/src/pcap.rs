@@ -71,7 +71,8 @@ impl<R: Read> Reader<R> {
     /// Returns the next record, or `None` at the end of the file.
     ///
     /// # Errors
-    /// The input fails, or a record is truncated or longer than any frame. The text gives the record's number, from 1.
+    /// The input fails, or a record is truncated or longer than any frame. The error names the record by its number,
+    /// counted from 1.
     pub fn next_record(&mut self) -> io::Result<Option<Record>> {
         let number = self.records + 1;
         let in_record = |error: io::Error| {
@@ -118,7 +119,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Writes an Ethernet capture with microsecond timestamps, which every reader supports.
+/// Writes a capture of Ethernet frames. Its timestamps are in microseconds, which every reader of pcap files supports.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     output: W,

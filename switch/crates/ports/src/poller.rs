@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Waits for any of many descriptors (epoll, level-triggered). A thread can wake another thread that waits.
+//! Waits for any of many descriptors (epoll, level-triggered). Another thread can wake the thread that waits.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -86,8 +86,8 @@ impl Poller {
         &mut self,
         timeout: Option<Duration>,
     ) -> io::Result<impl Iterator<Item = Event> + '_> {
-        // epoll_wait takes the timeout in whole milliseconds. So it is called only for waits without a timeout, and
-        // after the precise wait.
+        // epoll_wait takes the timeout in whole milliseconds, which is too coarse. So another call waits for the
+        // timeout, and epoll_wait then returns the events at once. epoll_wait itself waits only if there is no timeout.
         let at_once = Timespec::default();
         let limit = match timeout {
             None => None,
@@ -110,7 +110,8 @@ impl Poller {
     }
 }
 
-/// Wakes a thread that waits in a [`Poller`]. A clone is cheap. A wake-up that comes before the wait is not lost.
+/// Wakes a thread that waits in a [`Poller`]. Clones wake the same thread. If `wake` is called before the thread waits,
+/// the wait ends at once.
 #[derive(Debug, Clone)]
 pub struct Waker(Arc<OwnedFd>);
 
@@ -127,8 +128,9 @@ impl Waker {
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Makes the descriptor unreadable again. Returns whether the descriptor was readable. Order: the caller calls this
-    /// function before it reads the state that the waker announces.
+    /// Makes the descriptor unreadable again. Returns whether the descriptor was readable. Order: callers reset the
+    /// waker before they read the state that it announces. In the reverse order, a change between the two would be
+    /// missed.
     pub fn reset(&self) -> bool {
         rustix::io::read(&self.0, &mut [0; 8]).is_ok()
     }

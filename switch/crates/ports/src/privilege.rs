@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Raises capabilities of the calling thread, only while an interface is taken over, checked or released.
+//! Raises capabilities of the calling thread, and only while it takes over, checks or releases an interface.
 //!
-//! A process may run without effective capabilities, as sluice-switch does. If CAP_NET_ADMIN and CAP_NET_RAW are
-//! permitted, this module makes them effective while they are needed.
+//! A process can run without effective capabilities, as sluice-switch does. This module makes CAP_NET_ADMIN and
+//! CAP_NET_RAW effective while they are needed, if they are permitted.
 
 use rustix::io::Errno;
 use rustix::thread::{
@@ -18,8 +18,8 @@ pub const NEEDED: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::
 pub(crate) struct Raised(CapabilitySet);
 
 impl Raised {
-    /// Raises the needed capabilities that are permitted but not effective. If the capabilities are not permitted, the
-    /// kernel refuses the operations that follow.
+    /// Makes the needed capabilities effective, as far as they are permitted. If they are not, the kernel will refuse
+    /// the operations that need them.
     pub(crate) fn here() -> Self {
         let raised = capabilities(None).and_then(|sets| {
             let missing = NEEDED & sets.permitted & !sets.effective;
@@ -62,7 +62,7 @@ pub fn keep_only(permitted: CapabilitySet, effective: CapabilitySet) -> Result<(
     if sets.effective.contains(CapabilitySet::SETPCAP) {
         for capability in CapabilitySet::all().iter() {
             match remove_capability_from_bounding_set(capability) {
-                // The kernel does not know this capability, so it has not granted it.
+                // The kernel does not know this capability, so the process cannot have it.
                 Ok(()) | Err(Errno::INVAL) => {}
                 Err(error) => return Err(error),
             }

@@ -2,8 +2,8 @@
 //! Finds the queueing discipline (qdisc) that an interface sends through.
 //!
 //! Qdiscs that the kernel attaches by default (noqueue, pfifo_fast, mq, or `net.core.default_qdisc`) have handle 0. A
-//! qdisc that a user has set (tc, mininet's TCLink) has another handle. The switch's frames must go through such a
-//! qdisc, because the user wants the limits of this qdisc.
+//! qdisc that a user has set (tc, mininet's TCLink) has another handle. The switch's frames must pass such a qdisc,
+//! because the user wants its limits to apply.
 
 use std::io;
 

@@ -2,8 +2,8 @@
 //! Wraps the halves of a port, and writes the port's received and sent frames into pcap files (`--pcap DIR`).
 //!
 //! As in BMv2, interface NAME is recorded in `NAME_in.pcap` and `NAME_out.pcap`. The recorder flushes the files with
-//! every batch, so that a program that reads a growing file sees whole records. If a file cannot be written, its
-//! recording ends with a warning.
+//! every batch, so a program that reads a file while it grows sees only whole records. If a file cannot be written,
+//! the recorder logs a warning and records nothing more into it.
 
 use std::fs::File;
 use std::io::{self, BufWriter};

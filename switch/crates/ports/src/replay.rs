@@ -2,9 +2,8 @@
 //! Provides ports that take almost no time, to measure the work between ports. Received frames come from memory, in a
 //! loop. Sent frames are copied into a ring that is never read.
 //!
-//! Each frame arrives in memory that the switch has not touched, like a frame from a network card. Each sent frame is
-//! written once, like a frame in a card's ring. The memory of received frames and the memory of sent frames are in huge
-//! pages, like the rings of network cards.
+//! A received frame lies in memory that is not in the CPU's caches, like a frame from a network card. A sent frame is
+//! written once, like a frame in a card's ring. Both memories are in huge pages, like the rings of network cards.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -19,8 +18,8 @@ use crate::pcap::Reader;
 use crate::poller::Waker;
 use crate::{Deliver, Frame, MAX_FRAME, PortCounters, PortId, Receiver, SendDrop, Transmitter};
 
-/// Number of slots in the ring for sent frames. A slot has the length of usual frames plus one cache line. So the
-/// starts of frames are spread over many cache sets.
+/// Number of slots in the ring for sent frames. A slot is one cache line longer than a usual frame. So the starts of
+/// the slots are spread over many cache sets.
 const SLOTS: usize = 512;
 const SLOT: usize = 2048 + 64;
 
@@ -100,12 +99,12 @@ impl ReplayHandle {
         self.0.waker.wake();
     }
 
-    /// Lets no further frame arrive. A batch that has begun is still delivered.
+    /// Lets no further frame arrive. If a batch is being delivered, the rest of this batch still arrives.
     pub fn stop(&self) {
         self.0.left.store(0, Ordering::Release);
     }
 
-    /// Returns the number of offered frames that have not arrived yet.
+    /// Returns the number of frames that were offered and have not arrived yet.
     pub fn left(&self) -> u64 {
         self.0.left.load(Ordering::Acquire)
     }
@@ -150,7 +149,7 @@ impl ReplayReceiver {
         Ok((receiver, handle))
     }
 
-    /// Takes up to `budget` of the frames that may still arrive. Returns the number of frames taken.
+    /// Takes up to `budget` frames from the number of frames that may still arrive. Returns how many it has taken.
     fn take(&self, budget: usize) -> u64 {
         let mut taken = 0;
         let take = |left: u64| {
@@ -160,7 +159,8 @@ impl ReplayReceiver {
         let order = (Ordering::AcqRel, Ordering::Acquire);
         let before = self.credit.left.fetch_update(order.0, order.1, take);
         if before == Ok(0) {
-            // Order: the waker is reset before the credit is read, so that an offer in between wakes the poller again.
+            // Order: the waker is reset before the number is read again. If frames were offered in between, the poller
+            // is woken again.
             self.credit.waker.reset();
             if self.credit.left.load(Ordering::Acquire) != 0 {
                 self.credit.waker.wake();

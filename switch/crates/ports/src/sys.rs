@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Wraps the system calls that this crate needs and the standard library lacks, in safe functions.
+//! Provides safe functions for the system calls that this crate needs and the standard library lacks.
 
 use std::ffi::{CStr, CString};
 use std::io;

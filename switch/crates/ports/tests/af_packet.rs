@@ -138,7 +138,7 @@ fn the_host_answers_nothing_on_a_taken_interface() {
         let mut switch = open("sw");
         peer.send(&[request]);
         switch.receive(1, |frame| frame[12..14] == [0x08, 0x06]);
-        // Without the host filter, the host would have answered before the send system call returned.
+        // Without the host filter, the host answers while the send system call is still running.
         peer.receiver.receive(64, &mut |_, frame| {
             assert_ne!(
                 frame[12..14],

@@ -16,7 +16,7 @@ use sluice_ports::link_monitor::{Link, LinkMonitor, LinkObserver};
 use support::{DEADLINE, frame, is_ours, open, sh, with_veth};
 
 const PORT: u16 = 7000;
-/// Makes the host accept as much as it can, with the worst settings that an operator could choose.
+/// Makes the host accept as many frames as possible, with the worst settings that an operator could choose.
 const WILLING: &str = "ip link set sw up arp on && ip address add 10.1.0.1/24 dev sw &&
     echo 0 > /proc/sys/net/ipv6/conf/sw/disable_ipv6 &&
     ip -6 address add 2001:db8::1/64 dev sw nodad &&
@@ -72,7 +72,8 @@ fn ipv6(mac: [u8; 6], to: Ipv6Addr, payload: &[u8]) -> Vec<u8> {
     [&mac[..], &[2, 0, 0, 0, 0, 9, 0x86, 0xdd], &header, &udp].concat()
 }
 
-/// Returns one datagram for each path by which a frame could reach the host. Its payload begins with the path's name.
+/// Returns one datagram for each way in which a frame could reach the host. The payload begins with the name of the
+/// way.
 fn datagrams(payload: &str) -> Vec<Vec<u8>> {
     let own = mac("sw");
     let text = |way: &str| format!("{way} {payload}").into_bytes();
@@ -161,7 +162,7 @@ fn the_switch_receives_and_no_socket_of_the_host_does() {
             "the host's socket receives"
         );
         let silent = SilentInterface::take("sw").unwrap();
-        // The host's settings are the worst ones again, so only the filter protects.
+        // Sets the host's settings to the worst ones again, so that only the filter protects.
         sh(WILLING);
         let mut switch = open("sw");
         peer.send(&datagrams("meanwhile"));
@@ -186,7 +187,7 @@ fn the_host_sends_nothing_and_the_switch_does() {
         sh("ip neighbor replace 10.1.0.9 lladdr 02:00:00:00:00:09 dev sw");
         let (mut peer, mut switch) = (open("peer"), open("sw"));
         let host = UdpSocket::bind("10.1.0.1:0").unwrap();
-        // The kernel may or may not report the drop, so the result is ignored.
+        // The kernel may or may not report that the filter dropped the frame, so the result is ignored.
         drop(host.send_to(b"leak", "10.1.0.9:9"));
         sh("ip neighbor add proxy 10.1.0.8 dev sw; ip link set sw multicast on");
         switch.send(&[frame(1, 60)]);
@@ -226,7 +227,7 @@ fn what_others_put_on_the_interface_stays() {
 #[test]
 fn filters_of_a_killed_switch_are_taken_over_and_removed_in_the_end() {
     with_veth(|| {
-        // Leaves the filters in place, as SIGKILL does.
+        // Keeps the filters in place, as if the process had been killed by SIGKILL.
         HostFilter::put(index_of("sw")).unwrap().forget();
         let left = filters();
         let filter = HostFilter::put(index_of("sw")).unwrap();

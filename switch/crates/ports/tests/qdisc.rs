@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests that a port sends through the qdisc that a user has set on its interface, while the host still sends nothing.
-//! The tests need root, because the ports do.
+//! Tests that a port sends through the qdisc that a user has set on its interface, while the host still cannot send
+//! there. The tests need root, because the ports do.
 
 mod support;
 
@@ -43,7 +43,7 @@ fn frames_go_through_the_qdisc_only_when_told_and_are_limited_by_it() {
     with_veth(|| {
         let silent = SilentInterface::take("sw").unwrap();
         assert_eq!(qdisc::of(silent.index()).unwrap(), None);
-        // The burst and the queue have room for two frames of 1,000 bytes each. The rate is so low that no further
+        // The burst and the queue each have room for two frames of 1,000 bytes. The rate is so low that no further
         // frame leaves during the test.
         if !put("handle 5: tbf rate 8bit burst 2100 limit 2100") {
             return;
@@ -201,7 +201,7 @@ fn the_host_sends_nothing_through_a_qdisc_either() {
             ip neighbor replace 10.1.0.9 lladdr 02:00:00:00:00:09 dev sw",
         );
         let host = UdpSocket::bind("10.1.0.1:0").unwrap();
-        // The kernel may or may not report the drop, so the result is ignored.
+        // The kernel may or may not report that the filter dropped the frame, so the result is ignored.
         drop(host.send_to(b"leak", "10.1.0.9:9"));
         switch.send(&[frame(1, 60)]);
         let first = peer.receive(1, |_| true);

@@ -10,7 +10,7 @@ use crate::ids::{
 };
 use crate::layout::{FieldSlot, ParamSlot};
 
-/// A parameter that the control plane sets.
+/// A parameter of an action. The control plane sets its value in each entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Param {
     /// Name in the P4 program.
@@ -51,11 +51,12 @@ pub(crate) fn registers_of(ops: &[Op]) -> Box<[RegisterId]> {
 pub enum LValue {
     /// A field at a fixed position.
     Field(FieldSlot),
-    /// A field of a header that is selected at run time. The slot is relative to the start of this header.
+    /// A field of a header that is selected at run time, such as the element of a stack. The slot is relative to the
+    /// start of this header.
     HeaderField(HeaderRef, FieldSlot),
 }
 
-/// Reference to a header, which stands for the header's `varbit` field.
+/// The `varbit` field of this header.
 pub type VarbitRef = HeaderRef;
 
 /// A part of a log message.
@@ -73,7 +74,7 @@ pub enum LogPart {
 pub enum Op {
     /// `target = value`. The value is taken modulo 2^width of the target.
     Assign(LValue, Arith),
-    /// Copies bits between two slots of equal width.
+    /// Copies bits from one slot to another of equal width.
     Move {
         /// Destination.
         to: FieldSlot,
@@ -109,7 +110,7 @@ pub enum Op {
     /// `exit`: ends the action and the pipeline.
     Exit,
     /// `mark_to_drop`: sets egress_spec to the drop port and the multicast group to 0. `None` changes the standard
-    /// metadata itself. Slots give the two fields in a copy of the standard metadata. p4c makes such a copy for an
+    /// metadata itself. `Some` changes these two fields in a copy of the standard metadata, which p4c makes for an
     /// action with an `inout` parameter.
     MarkToDrop(Option<(FieldSlot, Option<FieldSlot>)>),
     /// Counts the packet in a cell of an indirect counter.
@@ -133,21 +134,21 @@ pub enum Op {
     },
     /// Assigns a uniformly distributed value between two bounds, both included.
     Random(LValue, Arith, Arith),
-    /// Sends a digest at the end of ingress. If there are several such calls, only the last one has an effect.
+    /// Sends a digest at the end of ingress. If a pass calls this several times, only the last call has an effect.
     Digest(DigestId),
-    /// Clones the packet to a session. If there are several such calls, only the last one has an effect. The clone is
-    /// an ingress or an egress clone, depending on the pipeline that runs the action.
+    /// Clones the packet to a session. If a pass calls this several times, only the last call has an effect. In
+    /// ingress it makes an ingress clone, in egress an egress clone.
     Clone {
         /// The clone session.
         session: Arith,
         /// Metadata that the clone keeps.
         preserve: Option<FieldListId>,
     },
-    /// Sends the packet back to the parser, with the bytes that it had when it last entered the parser. The field list
-    /// is the metadata that the packet keeps.
+    /// Sends the packet back to the parser with the bytes that it had when it last entered the parser (resubmit). The
+    /// field list names the metadata that the packet keeps.
     Resubmit(Option<FieldListId>),
-    /// Sends the packet back to the parser, with the bytes that the deparser has written. The field list is the
-    /// metadata that the packet keeps.
+    /// Sends the packet back to the parser with the bytes that the deparser has written (recirculate). The field list
+    /// names the metadata that the packet keeps.
     Recirculate(Option<FieldListId>),
     /// Truncates the packet to this number of bytes.
     Truncate(Arith),

@@ -63,7 +63,7 @@ impl MatchKind {
     }
 }
 
-/// A key field of a table.
+/// A field of a table's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     /// Name, equal to the name of the match field in P4Info.
@@ -90,7 +90,7 @@ impl Key {
 /// Source of a key field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeySource {
-    /// A field of a header; 0 if the header is not valid.
+    /// A field of a header. If the header is not valid, the value is 0.
     Field(HeaderId, FieldSlot),
     /// A metadata field.
     Metadata(FieldSlot),
@@ -131,7 +131,7 @@ pub enum TableKeyValue {
 pub struct TableEntry {
     /// One value for each key field.
     pub key: Vec<TableKeyValue>,
-    /// Priority as in the JSON: a lower number takes precedence.
+    /// Priority as in the JSON: the entry with the lowest number wins.
     pub priority: u32,
     /// The action.
     pub action: ActionId,
@@ -148,13 +148,13 @@ pub struct Table {
     pub key: Vec<Key>,
     /// Length of the lookup key in bytes.
     pub key_bytes: usize,
-    /// Match kind of the whole key, derived from its fields.
+    /// The match kind that decides which entry wins, derived from the kinds of the fields.
     pub kind: MatchKind,
     /// Actions that entries may have.
     pub actions: Vec<ActionId>,
-    /// Pairs that map another table's copy of an action to this table's own copy. p4c makes a copy of an action for
-    /// each table that uses the action. If tables share an action profile, a member of the profile names one of these
-    /// copies, which may be the copy of another table.
+    /// Pairs of actions: another table's copy of an action, and this table's own copy of it. p4c makes a copy of an
+    /// action for each table that uses the action. If several tables share an action profile, a member of the profile
+    /// may name another table's copy.
     pub copies: Vec<(ActionId, ActionId)>,
     /// The action profile or selector, if entries refer to members or groups.
     pub profile: Option<ProfileId>,
@@ -174,7 +174,7 @@ pub struct Table {
     pub entries: Vec<TableEntry>,
     /// True if the control plane cannot change the entries that the P4 program defines.
     pub const_entries: bool,
-    /// Next step for each action. Used if `next_any` is not set, and neither `on_hit` nor `on_miss` applies.
+    /// Next step for each action. Used if neither `next_any` nor `on_hit` or `on_miss` gives the next step.
     pub next: Vec<(ActionId, Next)>,
     /// Next step after every action, if all actions have the same next step.
     pub next_any: Option<Next>,
@@ -182,8 +182,8 @@ pub struct Table {
     pub on_hit: Option<Next>,
     /// Next step after a miss, for every action.
     pub on_miss: Option<Next>,
-    /// Next step if no other field gives one: after a miss without a default action, and after an action that `next`
-    /// does not contain.
+    /// Next step if no other field gives one. That is the case after a miss without a default action, and after an
+    /// action that `next` does not contain.
     pub base_default: Next,
     /// Whether the table belongs to the ingress pipeline.
     pub ingress: bool,
@@ -197,7 +197,7 @@ impl Table {
         self.key.iter().any(|key| key.kind.needs_priority())
     }
 
-    /// Returns the table's own copy of the action that a member of the action profile has.
+    /// Returns this table's own copy of an action that a member of the action profile names.
     #[inline]
     pub fn own_copy(&self, action: ActionId) -> ActionId {
         let mut copies = self.copies.iter();
@@ -223,7 +223,7 @@ impl Table {
     }
 }
 
-/// The method by which a member of a group is selected.
+/// How a member of a group is selected for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
     /// The hash algorithm.
@@ -237,7 +237,7 @@ pub struct Selector {
 pub struct Profile {
     /// Name, equal to the name in P4Info.
     pub name: String,
-    /// Declared number of members. For a selector, the declared number of member slots.
+    /// Declared maximum number of members. Also the largest size of a group that declares none.
     pub max_size: usize,
     /// The method by which members of groups are selected. `None` for a profile without groups.
     pub selector: Option<Selector>,

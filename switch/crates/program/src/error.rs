@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Defines the error for a program that is refused. The error has the reason, and the location in the JSON and in the
-//! P4 source.
+//! Defines the error for a program that is refused. It says why, and where in the JSON and in the P4 source.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Defines expressions over unbounded integers, booleans and header references.
 //!
-//! BMv2's arithmetic has unlimited precision; p4c adds the masks and casts that P4's fixed widths require. Evaluating
-//! with big integers would be correct but slow. So each arithmetic expression has the narrowest [`NumberClass`] in
-//! which no intermediate value can overflow. The loader finds this class from the bounds of each node (see
-//! [`Data::bounds`]). The engine evaluates the expression in its class. The result is the same as with big integers,
-//! and for values up to 255 bits no memory is allocated.
+//! BMv2 computes with integers of unlimited size, and p4c adds masks and casts to get P4's fixed widths. Big integers
+//! would be correct here too, but slow. So the loader bounds the value of each node (see [`Data::bounds`]), and gives
+//! each arithmetic expression the narrowest [`NumberClass`] in which no intermediate value can overflow. The engine
+//! evaluates the expression in this class. The result is the same as with big integers, and no memory is allocated for
+//! values of up to 255 bits.
 
 pub mod simplify;
 
@@ -15,11 +15,11 @@ use num_traits::ToPrimitive;
 use crate::ids::{HeaderId, RegisterId, StackId, UnionId, UnionStackId};
 use crate::layout::{FieldSlot, ParamSlot};
 
-/// Shift count from which on a shift drops all bits. The result is then 0, or -1 for a right shift of a negative
-/// number. Every field has fewer bits than this number, so the result is exact modulo 2^width.
+/// Smallest shift count that is treated as dropping all bits. The result is then 0, or -1 for a right shift of a
+/// negative number. Every field has fewer bits than this, so the result is exact modulo 2^width.
 pub const MAX_SHIFT: u32 = 1 << 16;
 
-/// Machine representation in which an expression cannot overflow.
+/// Type of machine integer in which no intermediate value of an expression overflows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NumberClass {
     /// Every intermediate value fits in an `i64`.
@@ -91,7 +91,7 @@ pub enum ArithOp {
     Mul,
     /// `/`, truncating; 0 if the divisor is 0, which P4 leaves undefined.
     Div,
-    /// `%`; 0 if the divisor is 0.
+    /// `%`; 0 if the divisor is 0, which P4 leaves undefined.
     Mod,
     /// `&`
     And,
@@ -146,7 +146,7 @@ pub enum Data {
     Param(ParamSlot),
     /// A cell of a register: the register, the index, and the cell's width in bits.
     Register(RegisterId, Box<Arith>, u16),
-    /// Index of the last element that the parser extracted into the stack, or -1 if the stack is empty.
+    /// Index of the last element that the parser extracted into the stack; -1 if there is none.
     LastIndex(StackId),
     /// Number of elements in the stack.
     StackSize(StackId),
@@ -154,8 +154,8 @@ pub enum Data {
     Complement(Box<Data>),
     /// Arithmetic with two operands.
     Arith(ArithOp, Box<(Data, Data)>),
-    /// `(left << right) mod 2^width`: a left shift with the mask that p4c adds. The evaluation needs no wide
-    /// intermediate value.
+    /// `(left << right) mod 2^width`: a left shift together with the mask that p4c adds. Evaluating both in one step
+    /// needs no intermediate value wider than `width`.
     ShlMod(Box<(Data, Arith)>, u32),
     /// A cast to a width in bits.
     Cast(CastOp, Box<Data>, u32),
@@ -174,11 +174,11 @@ pub enum Bool {
     Valid(HeaderRef),
     /// Whether a union has a valid member.
     ValidUnion(UnionRef),
-    /// A comparison. Both operands fit in its number class.
+    /// A comparison, with the class of numbers in which both operands fit.
     Cmp(CmpOp, NumberClass, Box<(Data, Data)>),
-    /// Equality of headers: both are valid with equal fields, or both are invalid.
+    /// Equality of headers: both are valid and have equal fields, or both are invalid.
     HeaderEq(Box<(HeaderRef, HeaderRef)>),
-    /// Equality of unions: the same member is valid and equal in both, or no member is valid.
+    /// Equality of unions: in both, the same member is valid and has equal fields, or in both, no member is valid.
     UnionEq(Box<(UnionRef, UnionRef)>),
     /// Equality of the `varbit` fields of two headers, in both length and content.
     VarbitEq(HeaderId, HeaderId),
@@ -342,8 +342,8 @@ impl Data {
                     left_class.max(right_class),
                 )
             }
-            // The evaluation masks off the bits that would be shifted out before it shifts. So there is no wide
-            // intermediate value.
+            // The evaluation first masks off the bits that the shift would push out. So no intermediate value is wider
+            // than the result.
             Self::ShlMod(operands, width) => {
                 let (_, class) = operands.0.analyse();
                 (Bounds::unsigned(*width), class)
@@ -392,7 +392,7 @@ fn arith_bounds(op: ArithOp, left: Bounds, right: Bounds, right_data: &Data) -> 
         }
         ArithOp::Div | ArithOp::Mod if never_negative => Bounds::unsigned(wider),
         ArithOp::Div | ArithOp::Mod => Bounds::both(wider + 1),
-        // If an operand is never negative, the result is at most this operand, whatever the other operand is.
+        // If one operand is never negative, the result is between 0 and this operand.
         ArithOp::And if right.below.is_none() && left.below.is_none() => {
             Bounds::unsigned(left.above.min(right.above))
         }

@@ -10,7 +10,7 @@ use crate::layout::FieldSlot;
 pub struct Counter {
     /// Name, equal to the name in P4Info.
     pub name: String,
-    /// Number of cells; 0 for a direct counter.
+    /// Number of cells. 0 for a direct counter, which has a cell in each entry of its table.
     pub size: usize,
     /// Table to which a direct counter belongs. `None` for an indirect counter.
     pub table: Option<TableId>,
@@ -21,7 +21,7 @@ pub struct Counter {
 pub enum MeterUnit {
     /// Packets.
     Packets,
-    /// Bytes of the packet as it arrived.
+    /// Length of the packet in bytes, as it arrived.
     Bytes,
 }
 
@@ -32,7 +32,7 @@ pub struct Meter {
     pub name: String,
     /// Unit of the meter.
     pub unit: MeterUnit,
-    /// Number of cells; 0 for a direct meter.
+    /// Number of cells. 0 for a direct meter, which has a cell in each entry of its table.
     pub size: usize,
     /// Table to which a direct meter belongs. `None` for an indirect meter.
     pub table: Option<TableId>,
@@ -81,9 +81,8 @@ pub enum HashAlgorithm {
 }
 
 impl HashAlgorithm {
-    /// Returns whether programs can rely only on an even spread of flows by the algorithm, as for a CRC or xxHash. For
-    /// XOR, sums and identity, programs can rely on more: some flows always get the same value, for example both
-    /// directions of a connection.
+    /// Returns whether an even spread of flows is all that a program can rely on, as with a CRC or xxHash. XOR, sums
+    /// and identity give more: certain flows always get equal values, for example both directions of a connection.
     pub fn only_spreads(self) -> bool {
         match self {
             Self::Crc8Custom
@@ -106,7 +105,7 @@ pub enum CalculationInput {
     Field(HeaderId, FieldSlot),
     /// A `varbit` field, with its current length.
     Varbit(HeaderId),
-    /// A constant with this number of bits, right-aligned in its bytes.
+    /// A constant of this number of bits. The value is in the lowest bits of these bytes.
     Constant(Vec<u8>, u16),
     /// A whole header; skipped if it is not valid.
     Header(HeaderId),
@@ -151,7 +150,7 @@ pub struct Checksum {
 /// A digest that `digest()` sends to the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digest {
-    /// Name, equal to the name in P4Info. p4c makes one digest for each call of `digest()`, so several digests may have
+    /// Name, equal to the name in P4Info. p4c makes a digest for each call of `digest()`, so several digests may have
     /// the same name.
     pub name: String,
     /// Fields in order, each with name and slot.
@@ -178,7 +177,7 @@ pub struct ValueSet {
     pub width: u32,
     /// Declared number of members.
     pub max_size: usize,
-    /// Widths in bits of the components of the `select` key that is compared with the set. Empty if no `select` uses
-    /// the set.
+    /// The set is compared with the key of a `select`: widths in bits of the components of this key. Empty if no
+    /// `select` uses the set.
     pub components: Vec<u16>,
 }

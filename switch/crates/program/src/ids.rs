@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Defines a newtype of indices for each kind of object, so an id of one kind cannot be used for another kind.
-//! Invariant: ids are in range.
+//! Defines a separate index type for each kind of object, so that an id of one kind cannot be used for another
+//! kind. Invariant: every id is the index of an existing object.
 
 macro_rules! index {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(

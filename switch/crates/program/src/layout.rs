@@ -2,12 +2,13 @@
 //! Defines the layout of headers and fields in the packet header vector (PHV), and of action parameters.
 //!
 //! The PHV is one byte buffer. A packet header has the same bytes in the PHV as on the wire, so extracting and emitting
-//! are plain copies. Each field of a packet header is a run of bits. Metadata is never on the wire, so each metadata
-//! field can have whole bytes of its own. A header with a `varbit` field reserves the maximum length of this field.
+//! a header only copies bytes. Each field of a packet header is a run of bits. Metadata is never on the wire, so each
+//! metadata field has whole bytes of its own. For a header with a `varbit` field, the PHV has room for the maximum
+//! length of this field.
 
 use crate::ids::{HeaderId, HeaderTypeId, UnionId};
 
-/// Number of spare bytes after the last header. With them, every field can be read with one wide load.
+/// Number of spare bytes after the last header, so that a wide load that starts in the last field stays inside the PHV.
 pub const SLACK: usize = 32;
 
 /// Maximum width of a field in bits. Programs with wider fields are refused at load.
@@ -58,8 +59,8 @@ impl FieldSlot {
         }
     }
 
-    /// Returns an unsigned slot of `width` bits. The lowest bit of the result is `low` bits above the least significant
-    /// bit of this slot. Returns `None` if the result would not lie inside this slot.
+    /// Returns a part of this slot: `width` bits, unsigned, whose lowest bit is `low` bits above the lowest bit of this
+    /// slot. Returns `None` if the part would not lie inside this slot.
     pub fn slice(&self, low: u32, width: u32) -> Option<Self> {
         let all = u32::from(self.width);
         if width == 0 || low.checked_add(width)? > all {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Loads p4c's BMv2 JSON into a typed, checked program.
 //!
-//! [`Program::from_json`] reads the whole file, resolves every name and id to an index newtype ([`TableId`],
+//! [`Program::from_json`] reads the whole file, replaces every name and id by an index of its own type ([`TableId`],
 //! [`ActionId`], ...), and determines all widths. It refuses constructs that the switch cannot run, and reports their
 //! name and source location. After loading, the switch uses neither the JSON nor names.
 //!

@@ -32,7 +32,7 @@ const MAX_MINOR_VERSION: u32 = 24;
 /// Maximum nesting depth of JSON values.
 const MAX_NESTING: usize = 800;
 
-/// Upper limit (exclusive) for the values of errors. p4c counts errors from 0.
+/// Upper limit (exclusive) for the numbers of errors. p4c numbers errors from 0.
 const MAX_ERROR: u32 = 1 << 16;
 
 impl Program {
@@ -121,9 +121,9 @@ fn load(root: &Cursor<'_>) -> Result<Program> {
     })
 }
 
-/// Refuses programs of architectures other than v1model, before other parts fail with less clear errors. Such programs
-/// are recognized by the types of their intrinsic metadata, and by the names of their parsers. The second test is
-/// needed because some versions of p4c leave out unused metadata.
+/// Refuses programs of architectures other than v1model. Does this first, because otherwise reading another part would
+/// fail with a less clear error. Recognizes such programs by the types of their intrinsic metadata, or by the names of
+/// their parsers. The names are needed because some versions of p4c leave out unused metadata.
 fn refuse_architectures(root: &Cursor<'_>) -> Result<()> {
     for part in ["headers", "header_types"] {
         for header in root.list(part)? {
@@ -157,8 +157,8 @@ fn other_architecture(place: &Cursor<'_>, architecture: &str, name: &str) -> Loa
     ))
 }
 
-/// Parses JSON with a custom nesting limit. serde_json's limit of 128 levels is too low for a long expression. The
-/// custom limit still bounds the stack depth of the parser.
+/// Parses JSON with a nesting limit of its own. serde_json's limit of 128 levels is too low for a long expression. The
+/// limit still bounds the stack depth of the parser.
 fn parse(json: &[u8]) -> std::result::Result<Value, String> {
     let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
     for byte in json {
@@ -222,8 +222,8 @@ fn load_errors(root: &Cursor<'_>) -> Result<Vec<(String, u32)>> {
         .collect()
 }
 
-/// Returns the values of the core library's errors in this program. An error that the program does not declare gets a
-/// value that no declared error has, because the program cannot refer to this error.
+/// Returns the numbers of the core library's errors in this program. An error that the program does not declare gets a
+/// number that no declared error has. The program cannot refer to such an error, so any unused number is right.
 fn core_errors(errors: &[(String, u32)]) -> CoreErrors {
     let mut unused = errors
         .iter()
@@ -250,8 +250,8 @@ fn core_errors(errors: &[(String, u32)]) -> CoreErrors {
     }
 }
 
-/// Refuses programs with extern objects. v1model's own externs, such as counters, are not among the extern objects:
-/// they have their own JSON arrays.
+/// Refuses programs with extern objects. v1model's own externs, such as counters, are in other JSON arrays, so they are
+/// not refused.
 fn refuse_externs(root: &Cursor<'_>) -> Result<()> {
     match root.list("extern_instances")?.first() {
         Some(instance) => {

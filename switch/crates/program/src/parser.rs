@@ -29,7 +29,7 @@ pub struct State {
     pub key_bytes: usize,
     /// Cases of the `select`, tried in order.
     pub transitions: Vec<Transition>,
-    /// Target if no case matches. If it is `None`, parsing ends with `error.NoMatch` (P4_16 section 13.6).
+    /// Target if no case matches. `None` means that parsing ends with `error.NoMatch` (P4_16 section 13.6).
     pub default: Option<Target>,
     /// Location in the P4 source.
     pub source: Option<SourceInfo>,
@@ -55,7 +55,7 @@ pub enum ParserOp {
     ExtractVarbit(ExtractTo, Arith),
     /// Runs one operation of an action, such as an assignment or `setValid`.
     Run(Box<Op>),
-    /// Assigns bits after the current position to a field, without extracting them.
+    /// Lookahead: copies bits after the current position to a field. The position does not change.
     Lookahead {
         /// Destination.
         target: FieldSlot,
@@ -79,7 +79,7 @@ pub enum KeyPart {
     StackLast(StackId, FieldSlot),
     /// A field of a member of the last extracted element of a union stack.
     UnionStackLast(UnionStackId, usize, FieldSlot),
-    /// Bits after the current position: the offset of the first bit from this position, and the number of bits.
+    /// Lookahead: bits after the current position, given by their offset from this position and their number.
     Lookahead(u32, u32),
 }
 
@@ -111,7 +111,8 @@ pub enum TransitionMatch {
         /// Mask. All ones if the JSON has no mask.
         mask: Vec<u8>,
     },
-    /// Matches if the key equals a member of the value set, under the mask if there is one.
+    /// Matches if the key equals a member of the value set. If there is a mask, only the bits under the mask
+    /// count.
     ValueSet(ValueSetId, Option<Vec<u8>>),
 }
 

@@ -22,7 +22,7 @@ pub struct StandardMetadata {
     pub egress_port: FieldSlot,
     /// Length of the packet in bytes.
     pub packet_length: FieldSlot,
-    /// The origin of the packet: received, cloned, recirculated, ...
+    /// How the packet came here: received, cloned, recirculated, ...
     pub instance_type: FieldSlot,
     /// Multicast group.
     pub mcast_grp: Option<FieldSlot>,
@@ -51,7 +51,7 @@ pub struct StandardMetadata {
     pub priority: Option<FieldSlot>,
 }
 
-/// Values of the core library's parser errors in this program.
+/// Numbers of the core library's parser errors in this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreErrors {
     /// `error.NoError`
@@ -89,7 +89,7 @@ pub struct Program {
     pub phv_bytes: usize,
     /// Number of bytes at the start of the PHV that hold metadata.
     pub metadata_bytes: usize,
-    /// Every error that the program declares, with its value.
+    /// Every error that the program declares, with its number.
     pub errors: Vec<(String, u32)>,
     /// Values of the core library's errors.
     pub core_errors: CoreErrors,
@@ -167,8 +167,8 @@ impl Program {
         field_list, field_list_by_name, field_lists, FieldListId, FieldList;
     }
 
-    /// Returns the table's own copy of an action. `action` may be a copy that belongs to another table: p4c makes a
-    /// copy, with the same name, for each table that uses the action. Returns `None` if the table has no such action.
+    /// Returns the table's own copy of an action. p4c makes a copy, with the same name, for each table that uses the
+    /// action, and `action` may be the copy of another table. Returns `None` if the table has no such action.
     pub fn action_for(&self, table: &Table, action: ActionId) -> Option<ActionId> {
         if table.actions.contains(&action) {
             return Some(action);

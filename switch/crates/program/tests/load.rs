@@ -362,7 +362,7 @@ fn a_log_message_may_have_no_arguments() {
     assert!(log(json!({"type": "field"})).is_err());
 }
 
-// Cases that fuzzing found: these programs were accepted, and then made the switch panic.
+// Programs that a fuzzer found. Earlier versions accepted them, and then the switch panicked.
 
 #[test]
 fn fuzz_a_field_of_the_architecture_is_no_wider_than_it_can_set() {
@@ -398,8 +398,8 @@ fn programs_of_other_architectures_are_refused_in_plain_words() {
     ] {
         let header = json!({"name": name, "id": 2, "header_type": name, "metadata": true});
         let ty = json!({"name": name, "id": 2, "fields": [["ingress_port", 32, false]]});
-        // Tests a program with the metadata header and one without it, because p4c omits unused headers. In both cases
-        // the program has no standard_metadata.
+        // Tests a program that declares the metadata header and one that does not, because p4c leaves out unused
+        // headers. Neither program has standard_metadata.
         for with_header in [true, false] {
             let mut json = minimal();
             json["header_types"].as_array_mut().unwrap()[0] = ty.clone();
@@ -418,7 +418,8 @@ fn programs_of_other_architectures_are_refused_in_plain_words() {
 }
 
 /// Checks that programs for other architectures are recognized by the names of their parsers, and refused. p4c of 2019
-/// omitted the intrinsic metadata, by which such programs are recognized otherwise, if a program did not read it.
+/// left the intrinsic metadata out of programs that did not read it, so its types cannot be used to recognize such
+/// programs.
 #[test]
 fn programs_of_other_architectures_are_known_by_their_parsers() {
     for (name, architecture) in [

@@ -4,7 +4,8 @@
 use serde_json::{Value, json};
 use sluice_program::Program;
 
-/// Returns a program that hashes a field of the packet into metadata and adds a number to it. A selector uses the sum.
+/// Returns a program that hashes a field of the packet into a metadata field, and adds a number to it. A selector uses
+/// the sum.
 fn balanced() -> Value {
     json!({
         "__meta__": {"version": [2, 23]},
@@ -119,7 +120,7 @@ fn a_hash_is_not_replaceable_if_operations_use_its_value() {
         json!({"op": "truncate", "parameters": [field("m", "hash")]}),
         json!({"op": "log_msg", "parameters": [
             {"type": "string", "value": "{}"}, {"type": "parameters_vector", "value": [field("m", "hash")]}]}),
-        // These use the same calculation for a field of a packet header, and for a field that no selector uses.
+        // The same calculation serves two fields: a field of a packet header, or a field that no selector uses.
         hash_to("h", "mark"),
         hash_to("m", "copy"),
     ];

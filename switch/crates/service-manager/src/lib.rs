@@ -49,7 +49,7 @@ impl ServiceManager {
             == u64::from(std::process::id());
         let microseconds = watchdog.and_then(number).filter(|&time| ours && time > 0);
         let socket = UnixDatagram::unbound()?;
-        // If the manager does not read, the program must not block.
+        // The socket is non-blocking, because a manager that does not read must not block the program.
         socket.set_nonblocking(true)?;
         Ok(Self {
             socket: Some((socket, address)),

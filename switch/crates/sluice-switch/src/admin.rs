@@ -14,7 +14,7 @@ use crate::options::{Admin, Options};
 /// The running admin service, if there is one.
 pub(crate) struct RunningAdmin(Option<(oneshot::Sender<()>, JoinHandle<()>)>);
 
-/// Returns the version, the device id and the P4Runtime address, which the device does not know.
+/// Returns what the device itself does not know: the version, the device id and the P4Runtime address.
 pub(crate) fn about(options: &Options, p4runtime_address: String) -> About {
     About {
         version: crate::version::VERSION,
@@ -63,7 +63,7 @@ pub(crate) async fn start(
     Ok(RunningAdmin(Some((stop, task))))
 }
 
-/// Returns the options for attaching interfaces, both at the start and when ports are added later.
+/// Returns the options with which interfaces are attached, at the start and later.
 pub(crate) fn interface_options(options: &Options) -> InterfaceOptions {
     InterfaceOptions {
         ring_frames: options.rx_ring as usize,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements `sluice-switch completion SHELL`, whose output lets a shell complete options, commands of `ctl` and their
-//! arguments.
+//! Implements `sluice-switch completion SHELL`. It prints a script with which a shell completes options, commands of
+//! `ctl`, and their arguments.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -20,7 +20,7 @@ struct CompletionOptions {
     shell: Shell,
 }
 
-/// Prints the script for the shell that `arguments` names. `arguments` are those after `completion`.
+/// Prints the script for a shell. `arguments` are the arguments after `completion`, and name the shell.
 pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let name = OsString::from("sluice-switch completion");
     let options = match CompletionOptions::try_parse_from(std::iter::once(name).chain(arguments)) {
@@ -51,7 +51,7 @@ fn script(shell: Shell) -> Vec<u8> {
     script
 }
 
-/// Returns only the options that the help text shows, because clap_complete would also offer hidden ones.
+/// Returns the command without its hidden options, because clap_complete would offer them too.
 fn shown(command: &Command) -> impl Iterator<Item = Arg> {
     let shown = command.get_arguments().filter(|one| !one.is_hide_set());
     shown.cloned()

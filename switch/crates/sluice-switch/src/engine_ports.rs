@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Implements `--engine-port`: ESP engines as ports of the switch, each with its own admin socket.
 //!
-//! With this option, the memory of the process can contain keys. So the process writes no core file and cannot be
-//! traced. Without the option, core files and tracing are allowed.
+//! With this option, the memory of the process can contain keys. So the process writes no core file, and no debugger
+//! can attach to it. Without the option, both are allowed.
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use sluice_esp_port::EnginePort;
 use sluice_metrics::Engines;
 use sluice_unix_socket::SocketFile;
 
-/// Prefix of the names of engine ports, with a colon that no interface name can contain.
+/// Prefix of the names of engine ports. No interface name can contain its colon.
 const ENGINE: &str = "engine:";
 
 /// A requested engine port: its number, and the path of its admin socket if one was specified.
@@ -38,16 +38,17 @@ pub(crate) fn parse(argument: &str) -> Result<Requested, String> {
     Ok((number, socket.transpose()?))
 }
 
-/// Returns the path of an engine port's admin socket, from the port's name. Returns `None` for other ports.
+/// Returns the path of an engine port's admin socket, which is part of the port's name. Returns `None` for other
+/// ports.
 pub(crate) fn socket_of(name: &str) -> Option<&Path> {
     name.strip_prefix(ENGINE).map(Path::new)
 }
 
-/// Sockets that already listen. The switch opens them before it drops capabilities.
+/// Admin sockets of the engines. The switch opens them before it drops capabilities.
 pub(crate) struct Sockets(Vec<(PortId, UnixListener, SocketFile)>);
 
 impl Sockets {
-    /// Listens for the engines' admin clients, and protects the process's memory from other processes.
+    /// Opens the engines' admin sockets. Protects the process's memory from other processes.
     ///
     /// # Errors
     /// Names the obstacle and its path.
@@ -68,7 +69,8 @@ impl Sockets {
     }
 }
 
-/// Returns the default path, in the directory of `ctl`'s sockets. The file's name cannot be mistaken for a process id.
+/// Returns the default path, in the directory of `ctl`'s sockets. Other files there are named after a process id; this
+/// name cannot be mistaken for one.
 fn default_socket(number: PortId) -> PathBuf {
     let process = std::process::id();
     find::directory().join(format!("{process}-engine-{number}.sock"))
@@ -89,8 +91,8 @@ pub(crate) struct EnginePorts {
 }
 
 impl EnginePorts {
-    /// Creates engines without SAs. All engines of a process share the sequence numbers on disk, so no two engines can
-    /// use the same key.
+    /// Creates engines without SAs. All engines of a process share the sequence numbers on disk, which keeps two
+    /// engines from using the same key.
     ///
     /// # Errors
     /// The state directory cannot be used, or the kernel returns an error.

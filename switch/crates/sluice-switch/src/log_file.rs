@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Writes a rotated log file with BMv2's names. When the file is full, NAME.1.txt becomes NAME.2.txt, NAME.txt becomes
-//! NAME.1.txt, and the oldest file is deleted.
+//! Writes a log file, and rotates it with BMv2's names. When the file is full, the oldest file is deleted, NAME.1.txt
+//! becomes NAME.2.txt, and NAME.txt becomes NAME.1.txt.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

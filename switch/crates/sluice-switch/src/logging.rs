@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Selects the destination of the log: standard output or a file. Without such an option, warnings go to standard
-//! error. If standard error is the journal, informational records go there, too, with each value as a field
-//! `SLUICE_NAME`.
+//! Selects where the log goes: standard output or a file. Without such an option, warnings go to standard error. If
+//! standard error is the journal, messages of level `info` go there too, with each value as a field `SLUICE_NAME`.
 
 use std::sync::Mutex;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads the command line, starts the device and its servers, and stops them on a signal.
 //!
-//! `sluice-switch ctl ...` is a client of a running switch instead ([`ctl`]). `sluice-switch completion SHELL` prints a
-//! shell's completion script for both commands ([`completion`]).
+//! Two first arguments select other programs. `sluice-switch ctl ...` is a client of a running switch ([`ctl`]).
+//! `sluice-switch completion SHELL` prints a shell's completion script for the switch and `ctl` ([`completion`]).
 
 mod admin;
 mod completion;
@@ -59,8 +59,8 @@ fn main() -> ExitCode {
 }
 
 fn start(options: &Options) -> anyhow::Result<()> {
-    // Order: the inputs are opened while the process has all capabilities. Ports below 1024, a socket's group, and
-    // files of other users may need them.
+    // Order: sockets and files are opened while the process still has all capabilities. Ports below 1024, a socket's
+    // group, and files of other users may need them.
     let inputs = run::Inputs::open(options)?;
     logging::start(options)?;
     privileges::give_up(options.use_files.is_none()).context("cannot give up capabilities")?;

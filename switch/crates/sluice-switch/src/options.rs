@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Defines the command line: the flags of simple_switch_grpc, and some additional options.
 //!
-//! The switch ignores an option of BMv2 that it lacks, with a warning, if the option is harmless. If such an option is
-//! not harmless, the switch refuses it, with a reason.
+//! The switch lacks some options of BMv2. If such an option has no effect on the results, the switch ignores it with a
+//! warning. Otherwise the switch refuses to start, and gives the reason.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -207,7 +207,7 @@ pub(crate) enum Level {
     Off,
 }
 
-/// BMv2's options that have no effect in this switch.
+/// BMv2's options that this switch accepts but ignores.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Foreign {
     #[arg(long, hide = true)]
@@ -216,7 +216,7 @@ pub(crate) struct Foreign {
     nanolog: Option<String>,
     #[arg(long, hide = true)]
     notifications_addr: Option<String>,
-    /// No effect, because every line is written at once.
+    /// Ignored, because this switch writes every line at once.
     #[arg(long, hide = true)]
     log_flush: bool,
     #[arg(long, hide = true)]
@@ -238,7 +238,8 @@ pub(crate) struct Foreign {
 }
 
 impl Foreign {
-    /// Returns why the switch must not start, if an option that this switch lacks would change the results.
+    /// Returns why the switch must not start: one of the given options would change the results, and this switch lacks
+    /// it.
     pub(crate) fn refusal(&self) -> Option<&'static str> {
         let refusals = [
             (
@@ -339,7 +340,7 @@ impl Options {
         }
     }
 
-    /// Returns the limits for the state that programs can create.
+    /// Returns the limits for the objects that programs do not limit: multicast groups and replicas.
     pub(crate) fn limits(&self) -> Limits {
         let usual = Limits::default();
         let or = |given: Option<u32>, usual: usize| given.map_or(usual, |given| given as usize);
@@ -351,7 +352,7 @@ impl Options {
         }
     }
 
-    /// Parses arguments like BMv2: options of the target may follow `--`.
+    /// Parses arguments as BMv2 does: after `--`, options of the target may follow.
     pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let mut separated = false;
         let joined = arguments.into_iter().filter(|argument| {
@@ -437,8 +438,8 @@ impl Options {
         }
     }
 
-    /// Refuses an address beyond loopback unless mutual TLS or an option for insecure access is set. Any client that
-    /// reaches such an address would control the switch.
+    /// Refuses an address beyond loopback, unless the options require client certificates or explicitly allow insecure
+    /// access. Any client that reaches such an address would control the switch.
     pub(crate) fn check_reach(&self, local: bool) -> Result<(), String> {
         if local || self.tls.is_mutual() || self.grpc_insecure_any_address {
             return Ok(());
@@ -575,7 +576,7 @@ mod tests {
             options.foreign.ignored().collect::<Vec<_>>(),
             ["--thrift-port", "--notifications-addr"]
         );
-        // These option names are prefixes of other names, and still must match exactly.
+        // Each of these names is also the beginning of another option's name, and must still be recognized.
         let exact = read("x.json --pcap . --log-file x --debugger-addr ipc:///x").unwrap();
         assert_eq!(exact.log_file, Some("x".into()));
         for ambiguous in ["--log x", "--grpc-server x", "--max 3"] {

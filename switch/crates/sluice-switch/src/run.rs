@@ -23,10 +23,10 @@ use crate::options::Options;
 use crate::service_manager::keep_informed;
 use crate::{admin, metrics, privileges, trace_log};
 
-/// Time limit for connections to end after the switch has begun to stop.
+/// Time that connections have to end after the switch has begun to stop.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// Sockets and files, opened before capabilities are dropped.
+/// Sockets and files that must be opened before capabilities are dropped.
 pub(crate) struct Inputs {
     listener: Listener,
     tls: Option<Tls>,
@@ -107,7 +107,7 @@ pub(crate) fn run(options: &Options, inputs: Inputs) -> anyhow::Result<()> {
         let metrics = metrics::start(options, source).await?;
         let admin = admin::start(options, device.clone(), about).await?;
         let _trace_log = trace_log::start(&device)?;
-        // Order: the program is loaded before ports are added, so that the program processes the first packet.
+        // Order: the program is loaded before ports are added, so that the program processes even the first packet.
         tokio::task::block_in_place(|| {
             load_program(options, json, &p4info, &server, &device)?;
             attach_ports(options, &device)?;
@@ -167,7 +167,7 @@ fn attach_ports(options: &Options, device: &Device) -> anyhow::Result<()> {
     let how = admin::interface_options(options);
     for (number, name) in &options.interfaces {
         let attach = || -> anyhow::Result<()> {
-            // This check comes first, so that an interface that is already a port is not opened and closed again.
+            // Checked first, so that an interface that is already a port is not opened and closed again.
             device.check_port(*number, name)?;
             let port = named_port(*number, name, device.config().workers, &how)?;
             Ok(device.add_port(port)?)
@@ -187,9 +187,8 @@ fn attach_ports(options: &Options, device: &Device) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns whether the switch starts without this port, as BMv2 does. The switch starts if the interface does not
-/// exist, or if the port or interface is given twice. The switch does not start if an interface cannot be closed to the
-/// host.
+/// Returns whether the switch starts without this port, as BMv2 does. It does if the interface does not exist, or if
+/// the port or interface is given twice. It does not if the interface cannot be closed to the host.
 fn is_survived(error: &anyhow::Error) -> bool {
     let twice = error.downcast_ref::<DeviceError>().is_some_and(|error| {
         matches!(
@@ -215,17 +214,17 @@ async fn serve(server: Server, device: &Arc<Device>) -> anyhow::Result<()> {
     let stop = async {
         stop.await;
         manager.tell("STOPPING=1");
-        // The receiver is polled below.
+        // Sending cannot fail, because the receiver is polled below.
         let _ = stopping.send(());
     };
     tracing::info!(address = %server.address()?, "serving P4Runtime");
-    // If the reader of standard error is gone, writing fails; the switch must ignore this error.
+    // Writing fails if standard error was closed. The switch must run nevertheless, so this ignores the error.
     let _ = writeln!(std::io::stderr(), "sluice-switch: ready");
     let address = server.address()?;
     manager.tell(&format!("READY=1\nSTATUS=serving P4Runtime at {address}"));
     tokio::spawn(keep_informed(Arc::clone(&manager), Arc::clone(device)));
     let overdue = async {
-        // If the sender was dropped without a message, the server has failed, and returns its error.
+        // If the sender was dropped without a message, the server has failed. The server then returns its error.
         if stopped.await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -237,8 +236,8 @@ async fn serve(server: Server, device: &Arc<Device>) -> anyhow::Result<()> {
     }
 }
 
-/// Stops the device, then the remaining tasks. The device releases the interfaces even if a task still refers to the
-/// device.
+/// Stops the device, then the remaining tasks. Stopping the device releases the interfaces, even if a task still holds
+/// a reference to it.
 fn stop(runtime: Runtime, device: &Device) {
     device.stop();
     runtime.shutdown_timeout(GRACE);

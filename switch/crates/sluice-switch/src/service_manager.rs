@@ -8,7 +8,7 @@ use sluice_service_manager::ServiceManager;
 
 /// Sends keepalives while every worker responds. Returns when a worker has died.
 ///
-/// This task runs on the server's runtime. So if the server hangs, keepalives stop, too.
+/// This task runs on the server's runtime, so keepalives also stop if the server hangs.
 pub(crate) async fn keep_informed(manager: Arc<ServiceManager>, device: Arc<Device>) {
     let Some(interval) = manager.interval() else {
         return;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Writes packets to the log in the format of simple_switch: every step of every packet, at level `trace`.
 //!
-//! A separate thread writes the traces, from a bounded queue. If the log is slow, the queue loses packets, and the
-//! thread logs their number. A slow log delays nothing else.
+//! A separate thread writes the traces, which it takes from a bounded queue. If the log is too slow, the queue
+//! drops packets, and the thread logs how many. So a slow log delays no packet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Fills the router program's tables, and measures their memory and the cost of an insertion. The tables hold 1,000,000
-//! IPv4 routes, 200,000 IPv6 routes and 1,000,000 IPv4 flows with timeouts, written in transactions of a thousand. Then
-//! deletes some of the routes, inserts them again, modifies their next hops, and measures the cost of each step.
+//! Measures the memory of the router program's tables, and the cost of changes. Fills the tables with 1,000,000 IPv4
+//! routes, 200,000 IPv6 routes and 1,000,000 IPv4 flows with timeouts. Each transaction inserts a thousand entries.
+//! Then deletes some of the routes, inserts them again, and modifies their next hops. Measures the cost of each step.
 //!
 //! `cargo run --release -p sluice-tables --example memory -- ROUTER_JSON [DIVISOR]`
 
@@ -20,7 +20,7 @@ fn resident_mib() -> u64 {
     kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) / 1024
 }
 
-/// Returns the processor time of this thread in seconds. Other load does not affect it.
+/// Returns the processor time that this thread has used, in seconds. Other threads and processes do not add to it.
 fn cpu_seconds() -> f64 {
     let usage = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let first = usage.split_whitespace().next();

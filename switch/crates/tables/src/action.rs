@@ -7,7 +7,7 @@ use crate::error::{Result, invalid};
 use crate::model::{ActionCall, Value};
 use crate::value;
 
-/// An action with its parameters, in the form that engines read.
+/// An action with its parameters, in the form that engines read. Owns the parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ActionEntry {
     /// The action.
@@ -16,7 +16,7 @@ pub struct ActionEntry {
     pub params: Box<[u64]>,
 }
 
-/// An action with its parameters, as a lookup returns it.
+/// A borrowed [`ActionEntry`], as a lookup returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActionRef<'a> {
     /// The action.

@@ -31,7 +31,8 @@ pub(crate) struct AuthoritativeState {
     pub(crate) clones: BTreeMap<u32, Arc<CloneSession>>,
     pub(crate) value_sets: Vec<Arc<ValueSetMembers>>,
     pub(crate) expiry: Expiry,
-    /// Number of replicas and backups of all multicast groups and clone sessions.
+    /// Number of packet copies that are configured: replicas and their backups, in all multicast groups and clone
+    /// sessions.
     pub(crate) pre_replicas: usize,
 }
 
@@ -114,8 +115,8 @@ impl AuthoritativeState {
         }
     }
 
-    /// Reduces the recorded changes of the routes to a minimum. Order: must be called before a replica is updated with
-    /// the changes of a transaction.
+    /// Drops recorded changes of routes whose prefix is covered by another changed prefix, so that a replica updates
+    /// no address twice. Order: must be called before a replica is updated with the changes of a transaction.
     pub(crate) fn compact_changes(&self) {
         self.tables
             .iter()

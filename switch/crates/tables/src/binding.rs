@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Targets of entries, as the control plane holds them.
+//! The target of an entry, in the form that the control plane reads. A target
+//! is what a hit runs: an action, a member of a profile, or a group.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A change of one object. It holds the object before and after the change. So it can be applied to the authoritative
-//! copy and to both replicas, and can be rolled back.
+//! A change of one object. A change holds the object before and after, so one value serves four uses: apply the
+//! change to the authoritative copy and to each replica, or roll it back.
 
 use std::sync::Arc;
 
@@ -28,7 +28,8 @@ impl<T: ?Sized> Swap<T> {
     }
 }
 
-/// Slots that hold an entry's version before a change and its version after the change.
+/// The slots of an entry's old version and of its new version. The old slot is missing for a new entry, the new slot
+/// for a deleted one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntrySwap {
     pub(crate) before: Option<u32>,

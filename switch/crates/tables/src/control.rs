@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The state that transactions change and views read.
+//! The state that transactions change and views read: the authoritative copy and the
+//! two replicas.
 
 use sluice_program::TableId;
 
@@ -9,7 +10,7 @@ use crate::key::KeyRef;
 use crate::left_right::Writer;
 use crate::table_replica::TableReplica;
 
-/// State that is protected by the control lock.
+/// State that only the holder of the control lock may access.
 pub(crate) struct Control {
     pub(crate) authoritative: AuthoritativeState,
     pub(crate) replicas: Writer<TableReplica>,
@@ -18,7 +19,8 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Returns the slot of an entry. Includes the changes of the current transaction.
+    /// Returns the slot of an entry. Sees the uncommitted changes of the current
+    /// transaction.
     pub(crate) fn find(&self, table: TableId, key: KeyRef<'_>, rank: i32) -> Option<u32> {
         let lookup = &self.replicas.inactive().tables[table.index()];
         self.authoritative.tables[table.index()].get(lookup, key, rank)

@@ -10,7 +10,7 @@ use crate::entry_state::EntryState;
 use crate::meter::Meter;
 use crate::model::EntryAction;
 
-/// State that packets write when they miss and use the default entry.
+/// Counter and other state that packets write when they miss and use the default entry.
 #[derive(Debug)]
 pub(crate) struct DefaultState {
     pub(crate) state: EntryState,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Table entries: the form in which the control plane reads them, and the compiled form in which it may write them.
+//! Table entries in two forms: a handle through which the control plane reads an entry, and the compiled form in
+//! which it may write one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,8 +15,9 @@ use crate::meter::Meter;
 use crate::model::EntrySpec;
 use crate::slab::{Record, Slab};
 
-/// An entry in the form that tables store. Only for tables that have direct actions and are not matched by priority.
-/// Invariant: the code that builds such an entry has checked its values.
+/// An entry in the form that tables store. This form exists only for tables whose entries name actions directly (no
+/// action profile) and that are not matched by priority. Invariant: the code that builds such an entry has checked
+/// its values.
 #[derive(Clone, Copy, Debug)]
 pub struct CompiledEntry<'a> {
     /// The key. Every field is padded to whole bytes. The bits beyond a prefix are 0.
@@ -50,7 +52,8 @@ impl Entry {
         self.slab.record(self.slot)
     }
 
-    /// Returns the entry's record. If another record holds the packet state, returns that record too.
+    /// Returns the entry's record. If another record holds the packet state (counter, meter, time of the last hit),
+    /// returns that record too.
     fn holders(&self) -> impl Iterator<Item = Record<'_>> {
         let holder = self.record().holder();
         let other = (holder != self.slot).then(|| self.slab.record(holder));

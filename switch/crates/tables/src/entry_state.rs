@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! State that packets write when they use an entry.
+//! Packet state of an entry: the words that packets write when they hit the entry.
 
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,8 +8,8 @@ use sluice_program::Table;
 
 use crate::counter::CounterCell;
 
-/// State that packets write when they hit an entry. All versions of the entry share it. All words are atomic. Packets
-/// write only the first three words.
+/// Counter and time stamps of an entry. All versions of the entry share one `EntryState`. All words are atomic.
+/// Packets write only the first three words: the counter and the time of the last hit.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct EntryState {

@@ -51,8 +51,8 @@ pub(crate) struct Expiry {
 /// Cancelled timers are removed only if there are more than this number.
 const CLEANUP_THRESHOLD: usize = 4096;
 
-/// Returns the idle timeout, rounded up to microseconds, and the packet state. Returns `None` if the entry has no
-/// timeout.
+/// Returns the entry's idle timeout, rounded up to microseconds, and its packet state. Returns `None` if the entry has
+/// no timeout.
 fn timed<'a>(record: Record<'a>) -> Option<(u64, &'a EntryState)> {
     let timeout_us = record.idle_timeout_ns().div_ceil(1_000);
     let state = record.state().filter(|_| timeout_us != 0)?;
@@ -68,7 +68,8 @@ fn current(slab: &Slab, (due, _, slot): Timer) -> Option<(u64, &EntryState)> {
 impl Expiry {
     /// Applies a change: cancels the timer of the old version and sets the timer of the new one.
     pub(crate) fn apply(&mut self, table: TableId, slab: &Slab, swap: EntrySwap) {
-        // All versions of an entry share its packet state, so the state still has the timer of the old version.
+        // All versions of an entry share its packet state, so `armed_us` still holds the due time of the old version's
+        // timer.
         if let Some(before) = swap.before
             && let Some((_, state)) = timed(slab.record(before))
         {
@@ -115,7 +116,8 @@ impl Expiry {
                 self.arm(since.saturating_add(timeout), table, slot, state);
                 continue;
             }
-            // The report is dated a whole number of timeouts after the last hit. So delays of sweeps do not accumulate.
+            // Dates the report a whole number of timeouts after the last hit, not now. Otherwise the delay of each
+            // sweep would add to the next report's time.
             let reported = since + timeouts * timeout;
             state.report(reported);
             self.arm(reported.saturating_add(timeout), table, slot, state);

@@ -15,8 +15,8 @@ use crate::meter::Meter;
 use crate::model::Value;
 use crate::value;
 
-/// A register array. A cell is `words` 64-bit words, most significant first. Code must hold the lock while it reads and
-/// then writes a cell, or accesses a cell of several words.
+/// A register array. A cell is `words` 64-bit words, most significant first. Code must hold the array's lock while it
+/// reads a cell and then writes it back, and for every access to a cell of several words.
 struct RegisterArray {
     width: u16,
     words: usize,
@@ -127,9 +127,9 @@ impl Externs {
         self.meters[id.index()].get(index)
     }
 
-    /// Locks register arrays. Order: the ids must be ascending, to avoid deadlocks. Actions of v1model that use
-    /// registers are atomic. So an action holds its arrays from its first operation to its last operation. Other
-    /// workers and the control plane never see an action half done.
+    /// Locks register arrays. Order: the ids must be ascending, to avoid deadlocks. v1model runs each action that uses
+    /// registers atomically. So an action holds the locks of its arrays from its first operation to its last operation,
+    /// and other workers and the control plane never see an action half done.
     ///
     /// # Panics
     /// In debug builds, panics if the arrays are not in ascending order.
@@ -144,8 +144,8 @@ impl Externs {
         }
     }
 
-    /// Releases the locks of register arrays. For locks of [`Self::hold_registers`] whose guard was forgotten with
-    /// `mem::forget`.
+    /// Releases locks that [`Self::hold_registers`] took. Needed when the guard was forgotten with `mem::forget`,
+    /// because then no destructor releases them.
     ///
     /// # Safety
     /// The caller must hold the lock of each of these arrays. It no longer holds these locks after this call.

@@ -20,13 +20,13 @@ pub struct FibInfo {
     pub table: TableId,
     /// Values of the key's exact fields that select this FIB, in the key's order.
     pub exact: Vec<u128>,
-    /// Algorithm, sizes and builds of the FIB.
+    /// The FIB's algorithm, its sizes, and the builds of its lookup structure.
     pub status: sluice_fib::Status,
 }
 
 impl Store {
-    /// Runs the builds of lookup structures that are due. Must be called periodically, because a transaction runs only
-    /// those builds that are due at the time of the transaction. The results of lookups do not change.
+    /// Rebuilds the FIBs whose rebuild is due. A FIB's rebuild can become due when no transaction runs, so this must be
+    /// called periodically. The results of lookups do not change.
     pub fn settle(&self) {
         let now = Instant::now();
         let mut control = self.control.lock();
@@ -44,7 +44,7 @@ impl Store {
         }
     }
 
-    /// Returns all FIBs, in order of table and exact fields. Transactions wait meanwhile.
+    /// Returns all FIBs, in order of table and exact fields. Transactions wait until this returns.
     pub fn fibs(&self, detail: FibDetail) -> Vec<FibInfo> {
         let mut found = Vec::new();
         let mut control = self.control.lock();
@@ -100,8 +100,8 @@ impl Store {
         }
     }
 
-    /// Measures every algorithm on a copy of the routes with these values of the exact fields. Transactions wait only
-    /// while the copy is made.
+    /// Runs every algorithm on a copy of one FIB's routes, and returns the measurements. `exact` holds the values of
+    /// the exact fields that select the FIB. Transactions wait only while the copy is made.
     ///
     /// # Errors
     /// `InvalidArgument` and `NotFound`, as for [`pin_fib`](Self::pin_fib).
@@ -150,7 +150,7 @@ fn sizes(table: &Table) -> impl Iterator<Item = usize> {
     exact.map(|(_, key)| key.bytes())
 }
 
-/// Returns the exact fields as numbers. Uses only the last 16 bytes of a field.
+/// Converts the bytes of the exact fields to numbers. Of a field longer than 16 bytes, only the last 16 bytes count.
 fn numbers(table: &Table, mut bytes: &[u8]) -> Vec<u128> {
     let number = |size: usize| {
         let (field, rest) = bytes.split_at(size.min(bytes.len()));

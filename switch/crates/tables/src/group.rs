@@ -21,10 +21,10 @@ use crate::by_id::SMALL_ID_LIMIT;
 use crate::model::{GroupMember, GroupSpec, OneShotMember};
 use crate::ports::PortStatus;
 
-/// Value for a bucket that is divided among several members, instead of a member's id.
+/// Marks, in place of a member's id, a bucket that is divided among several members.
 pub(crate) const DIVIDED: u16 = u16::MAX;
 
-/// Result of a selection.
+/// What a selection chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chosen<'a> {
     /// A member of the profile.
@@ -33,7 +33,7 @@ pub(crate) enum Chosen<'a> {
     Action(&'a ActionEntry),
 }
 
-/// The target of a group's member.
+/// What a member of a group runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Choice {
     /// A member of the profile.
@@ -50,7 +50,7 @@ impl Choice {
         }
     }
 
-    /// Returns a number that identifies this target in a group, independently of the order of the members.
+    /// Returns a hash of this target. The order of the group's members does not affect it.
     fn key(&self) -> u64 {
         match self {
             Self::Member(id) => mix(u64::from(*id) + 1),
@@ -78,8 +78,8 @@ pub struct Group {
     max_size: u32,
     members: Vec<WeightedMember>,
     watched: bool,
-    /// Assignment of the buckets to the members. The assignment's bidders are the members, in the same order. If the
-    /// field `owners` is not empty, the buckets' owners are stored only there.
+    /// Assignment of the buckets to the members. Its bidders are the members, in the same order. If the field `owners`
+    /// is not empty, the buckets' owners are stored only in `owners`.
     assignment: Assignment,
     /// For each bucket, the id of the member that owns it, or [`DIVIDED`]. Empty if an id is not small, or if a member
     /// watches a port.
@@ -165,8 +165,8 @@ impl Group {
         Arc::new(assignment)
     }
 
-    /// Returns, for each bucket, the id of its owner, or [`DIVIDED`]. Returns an empty slice if a selection needs more
-    /// than these ids.
+    /// Returns, for each bucket, the id of its owner, or [`DIVIDED`]. Returns an empty slice if ids of 16 bits are not
+    /// enough for a selection: an id is not small, or a member watches a port.
     pub(crate) fn owners(&self) -> &[u16] {
         &self.owners
     }
@@ -278,8 +278,8 @@ fn small_ids(members: &[WeightedMember]) -> Option<Vec<u16>> {
     members.iter().map(WeightedMember::small).collect()
 }
 
-/// Returns one bidder for each member. A one-shot group may contain the same action several times; each occurrence gets
-/// its own key.
+/// Returns one bidder for each member. If a one-shot group contains the same action several times, gives each
+/// occurrence its own key.
 fn bidders(members: &[WeightedMember]) -> Vec<Bidder> {
     let bidder = |member: &WeightedMember| Bidder {
         key: member.choice.key(),

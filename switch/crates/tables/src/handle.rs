@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Properties and addresses of tables by which machine code finds rows ([`Row`](crate::Row)).
+//! Addresses and layouts by which machine code finds the rows of a table ([`Row`](crate::Row)).
 //!
-//! The lifetimes of [`Row`](crate::Row) and [`TableHandles`] borrow the replica, so neither outlives the pin that holds
-//! the replica.
+//! A reader pins a replica while it processes packets. [`Row`](crate::Row) and [`TableHandles`] borrow the pinned
+//! replica, so the compiler refuses code that keeps one of them after the pin.
 //!
 //! A table's [`Access`] and [`RowShape`] never change, so compiled code may embed them. The table's [`TableHandle`]
 //! holds the values that change with the entries.
@@ -81,7 +81,7 @@ impl RowShape {
 }
 
 /// The handles of all tables of a replica, in table order. The type has the layout of an address, because machine code
-/// uses it.
+/// receives it as one.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct TableHandles<'a> {

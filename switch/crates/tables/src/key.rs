@@ -94,8 +94,8 @@ impl MatchKey {
     }
 }
 
-/// Compiles a key. Returns the key and the rank. The rank orders the entries of tables in which the order of entries
-/// matters.
+/// Compiles a key. Returns the key and its rank. The rank decides which of several matching entries wins: the
+/// priority, or the prefix length for a prefix field that is too wide for a FIB. The rank is 0 in other tables.
 pub(crate) fn compile_entry_key(
     table: &Table,
     fields: &[KeyField],
@@ -126,7 +126,7 @@ pub(crate) struct KeyRef<'a> {
 }
 
 impl<'a> KeyRef<'a> {
-    /// Creates a reference to a key that the caller has compiled. The table must not be matched by priority.
+    /// Creates a reference to a key that the caller has compiled. Only for tables that are not matched by priority.
     pub(crate) fn new(bytes: &'a [u8], prefix_len: u16) -> Self {
         Self { bytes, prefix_len }
     }
@@ -206,7 +206,7 @@ fn field(key: &Key, value: &[u8], second: &[u8], prefix_len: u32) -> KeyField {
     }
 }
 
-/// The field that an error message names.
+/// A field of a table, as error messages name it.
 struct FieldOfTable<'a> {
     table: &'a Table,
     key: &'a Key,
@@ -255,7 +255,8 @@ impl Builder {
         let start = self.value.len();
         match (key.kind, field) {
             (MatchKind::Exact, KeyField::Exact(value)) => {
-                // The mask covers all bits, so no further check is needed.
+                // The mask covers all bits. So no bit of the value lies outside the mask, and the check below is not
+                // needed.
                 return self.masked(value, what);
             }
             (MatchKind::Exact, KeyField::DontCare) => {

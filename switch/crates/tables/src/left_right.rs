@@ -9,9 +9,9 @@
 //! Invariant: no reader uses a replica that is being written. The tests explore every interleaving of a small case with
 //! loom.
 //!
-//! The writer waits for a reader at most as long as the reader holds one pin, which is the time of one batch of
-//! packets. Readers wait for the writer only while the writer changes data that both replicas share. Until this change
-//! is complete, `active` names no replica ([`CLOSED`]).
+//! The writer waits for a reader at most as long as the reader holds one pin, that is, for one batch of packets. A
+//! reader waits for the writer only in [`Writer::flip_while_empty`], where the writer changes data that both replicas
+//! share. Until that change is complete, `active` names no replica ([`CLOSED`]).
 
 #[cfg(loom)]
 use loom::{
@@ -88,7 +88,7 @@ impl<T> Writer<T> {
     pub(crate) fn readers(&mut self) -> usize {
         // Drops the slots of readers that no longer exist.
         self.slots.retain(|slot| Arc::strong_count(slot) > 1);
-        // Order: all accesses of dropped readers happen before the writer relies on their absence.
+        // Order: a dropped reader's last accesses must happen before the writer acts on the reader's absence.
         fence(Ordering::SeqCst);
         self.slots.len()
     }
@@ -123,8 +123,8 @@ impl<T> Writer<T> {
         self.wait_until_left(old);
     }
 
-    /// Switches readers as [`flip`](Self::flip) does, and runs `alone` while no reader uses either replica. At this
-    /// time the last reader has left the old replica, and no reader may enter the changed replica yet.
+    /// Switches readers as [`flip`](Self::flip) does, but runs `alone` at the moment when no reader holds a replica:
+    /// the last reader has left the old replica, and no reader can pin the changed replica yet.
     pub(crate) fn flip_while_empty(&mut self, alone: impl FnOnce()) {
         let old = self.shared.active.0.load(Ordering::Relaxed);
         self.shared.active.0.store(CLOSED, Ordering::Release);
@@ -189,8 +189,8 @@ impl<T> ReadHandle<T> {
                 pause(&mut spins);
                 active = self.shared.active.0.load(Ordering::Acquire);
             }
-            // Release: the writer may see this store instead of the store that ended an earlier pin. The reads under
-            // the earlier pin must be complete by then.
+            // Release: if the writer sees this store, the reads under the reader's earlier pins must be complete. The
+            // writer may see this store without having seen the store of `IDLE` that ended the earlier pin.
             self.slot.0.store(active, Ordering::Release);
             fence(Ordering::SeqCst);
             let again = self.shared.active.0.load(Ordering::Acquire);

@@ -29,8 +29,8 @@
 //! * the lookups of packets: `packet_lookup`;
 //! * the operations: `control`, `transaction`, `view`, `store`, `fibs`.
 //!
-//! Depends on `program`, `fib`, `exact` and `classifier`. Invariants: the packet's interface neither locks nor
-//! allocates. An operation that returns an error has changed nothing.
+//! Depends on `program`, `fib`, `exact` and `classifier`. Invariants: lookups by packets take no lock and allocate no
+//! memory. An operation that returns an error has changed nothing.
 
 mod action;
 mod authoritative;

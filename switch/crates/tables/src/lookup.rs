@@ -33,7 +33,7 @@ pub(crate) enum Structure {
 }
 
 impl Structure {
-    /// Creates an empty structure. A longest-prefix table must pass its `routes`.
+    /// Creates an empty structure. `routes` is `None` unless the table is a longest-prefix table.
     pub(crate) fn new(table: &Table, slab: &Arc<Slab>, routes: Option<&SharedRoutes>) -> Self {
         if let Some(routes) = routes {
             return Self::Lpm(lpm::LpmTable::new(routes));
@@ -54,7 +54,7 @@ impl Structure {
         match self {
             Self::Direct(table) => table.insert(entry),
             Self::Exact(table) => table.insert(entry),
-            // No change here: this structure follows the shared routes.
+            // Nothing to do: `settle` copies the change from the shared routes.
             Self::Lpm(_) => {}
             Self::Ordered(table) => table.insert(entry),
         }
@@ -92,7 +92,7 @@ impl Structure {
         }
     }
 
-    /// Returns the lookup result that belongs to a row of this table.
+    /// Returns what the entry of a row runs. The row must have been found in this table.
     pub(crate) fn at<'a>(&'a self, slab: &Slab, row: Row<'a>) -> Found<'a> {
         match self {
             Self::Lpm(table) => table.at(slab, row),
@@ -124,7 +124,8 @@ impl Structure {
         }
     }
 
-    /// Completes earlier changes. Called after a batch of changes, and periodically.
+    /// Brings the structure up to date after a batch of changes, and runs rebuilds that are due. Also called
+    /// periodically, because a rebuild can become due when there are no changes.
     pub(crate) fn settle(&mut self, now: Instant) {
         if let Self::Lpm(table) = self {
             table.settle(now);

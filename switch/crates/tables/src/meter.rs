@@ -5,9 +5,9 @@
 //! as used. At time t the bucket holds r·t + b − used tokens. It never holds more than b tokens, hence used >= r·t.
 //! Taking n tokens is one compare-and-swap.
 //!
-//! In RFC 2697, tokens for which the committed bucket has no room go to the excess bucket. So both buckets together act
-//! as one bucket with the same rate and the sum of both bursts. A meter with one rate stores the committed bucket and
-//! this sum. The excess bucket is the difference.
+//! In RFC 2697, tokens that do not fit in the committed bucket go to the excess bucket. So both buckets together act as
+//! one bucket with the same rate and the sum of both bursts. A meter with one rate stores the committed bucket and this
+//! joint bucket. The tokens of the excess bucket are those of the joint bucket minus those of the committed bucket.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -35,7 +35,7 @@ pub struct MeterConfig {
     pub pir: u64,
     /// Peak burst. Ignored with `excess`.
     pub pburst: u64,
-    /// Excess burst. If set, the meter has only the committed rate (RFC 2697).
+    /// Excess burst. If set, the meter has one rate, the committed rate (RFC 2697).
     pub excess: Option<u64>,
 }
 
@@ -83,7 +83,7 @@ impl TokenBucket {
     }
 }
 
-/// Modes of a meter. The mode determines the meaning of its buckets.
+/// Modes of a meter. The mode says which rates the buckets `committed` and `peak` hold.
 const OFF: u8 = 0;
 const TWO_RATES: u8 = 1;
 const ONE_RATE: u8 = 2;
@@ -93,7 +93,7 @@ const ONE_RATE: u8 = 2;
 pub struct Meter {
     mode: AtomicU8,
     committed: TokenBucket,
-    /// The peak bucket, or in a meter with one rate the sum of the committed and the excess bucket.
+    /// The peak bucket. In a meter with one rate: the committed and the excess bucket together.
     peak: TokenBucket,
     colors: [CounterCell; 3],
 }
@@ -166,7 +166,7 @@ impl Meter {
         }
         if mode == ONE_RATE {
             if self.committed.take(amount, 0, now_us) {
-                // This cannot fail, because the tokens of the committed bucket are part of this bucket.
+                // Cannot fail, because every token of the committed bucket is also in this bucket.
                 self.peak.take(amount, 0, now_us);
                 return Color::Green;
             }
@@ -277,7 +277,8 @@ mod tests {
         // There are four new tokens. Two fill the committed bucket, and two overflow into the excess bucket.
         let later: Vec<Color> = (0..5).map(|_| at(4_000)).collect();
         assert_eq!(later, [Green, Green, Yellow, Yellow, Red]);
-        // One token goes to the committed bucket, which has room. A packet that needs two tokens is then red.
+        // One token goes to the committed bucket, which has room for it. The bucket then has one token, so a packet
+        // that needs two tokens is red.
         assert_eq!(meter.execute(2, 64, 5_000), Red);
         assert_eq!(at(5_000), Green);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Entries, members, groups and replicas in the form in which the control plane writes and reads them.
+//! Entries, members, groups and packet replicas, in the form in which the control plane writes and reads them.
 
 use sluice_program::ActionId;
 
@@ -58,7 +58,7 @@ pub struct OneShotMember {
     pub watch_port: Option<u32>,
 }
 
-/// Action of an entry.
+/// What an entry runs on a hit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryAction {
     /// Runs this action.
@@ -67,7 +67,7 @@ pub enum EntryAction {
     Member(u32),
     /// Runs the action of a member of this group, chosen by the selector.
     Group(u32),
-    /// Runs the action of a member of a group that belongs to the entry.
+    /// Runs the action of a member of a group that belongs to this entry only, chosen by the selector.
     OneShot(Vec<OneShotMember>),
 }
 
@@ -83,9 +83,9 @@ pub struct EntrySpec {
     pub action: EntryAction,
     /// Time without a hit after which the entry is reported idle, in nanoseconds; 0 for never.
     pub idle_timeout_ns: u64,
-    /// Opaque value of the controller.
+    /// A number that the controller chooses. The switch only stores it.
     pub controller_metadata: u64,
-    /// Opaque bytes of the controller.
+    /// Bytes that the controller chooses. The switch only stores them.
     pub metadata: Vec<u8>,
 }
 
@@ -125,9 +125,9 @@ pub struct GroupSpec {
 pub struct DefaultSpec {
     /// The action.
     pub action: EntryAction,
-    /// Opaque value of the controller.
+    /// A number that the controller chooses. The switch only stores it.
     pub controller_metadata: u64,
-    /// Opaque bytes of the controller.
+    /// Bytes that the controller chooses. The switch only stores them.
     pub metadata: Vec<u8>,
 }
 
@@ -192,7 +192,7 @@ pub struct BackupReplica {
 pub struct MulticastGroup {
     /// The replicas, one for each copy of a packet.
     pub replicas: Vec<Replica>,
-    /// Opaque bytes of the controller.
+    /// Bytes that the controller chooses. The switch only stores them.
     pub metadata: Vec<u8>,
 }
 
@@ -205,7 +205,7 @@ impl From<Vec<Replica>> for MulticastGroup {
     }
 }
 
-/// Limits of a store for objects that the program itself does not limit.
+/// Limits of a store for objects whose number the program does not limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Maximum number of multicast groups.

@@ -28,7 +28,7 @@ pub struct Match {
     pub target: MatchTarget,
 }
 
-/// Kind of an entry's target.
+/// What an entry runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchTarget {
     /// An action.
@@ -130,8 +130,8 @@ impl TableReplica {
         }
     }
 
-    /// Like [`row_exact`](Self::row_exact), for a key that was just stored as `W` whole words, the last one padded with
-    /// zeros.
+    /// Like [`row_exact`](Self::row_exact), for a key that machine code has just stored as `W` whole words. The last
+    /// word is padded with zeros.
     #[inline(always)]
     pub fn row_stored<const W: usize>(&self, table: TableId, words: &[[u8; 8]; W]) -> Row<'_> {
         let table = &self.tables[table.index()];
@@ -203,7 +203,8 @@ impl TableReplica {
         };
         table.slab.for_each_line(slot, |line| wait.prefetch(line));
         wait.yield_now();
-        // If the entry was modified, its packet state is in the record of its first version.
+        // If the entry was modified, the record of its first version holds its packet state, so that record's lines are
+        // needed too.
         if let Some(state) = table.slab.state_of_holder(slot) {
             wait.prefetch(state);
             wait.yield_now();
@@ -268,8 +269,8 @@ impl TableReplica {
         row.unwrap_or(table.miss_row())
     }
 
-    /// Returns the result of [`lookup`](Self::lookup) that belongs to this row. This replica must have returned the row
-    /// for this table. With another table's row, the result is arbitrary, or the function panics.
+    /// Returns the result of [`lookup`](Self::lookup) for a packet whose lookup returned this row. The row must come
+    /// from the same table of the same replica. With any other row, the result is arbitrary, or the function panics.
     pub fn lookup_at_row<'a>(
         &'a self,
         table: TableId,
@@ -335,8 +336,8 @@ impl TableReplica {
         }
     }
 
-    /// Returns the entry that a packet's key matches, with the entry's key and priority. Slower than
-    /// [`lookup`](Self::lookup).
+    /// Returns the entry that a packet's key matches, with the entry's key and priority, to explain a lookup. Slower
+    /// than [`lookup`](Self::lookup).
     pub fn find(&self, program: &Program, id: TableId, key: &[u8]) -> Option<Match> {
         let (declared, table) = (program.table(id), &self.tables[id.index()]);
         let matched = match table.structure.lookup(key)? {
@@ -352,8 +353,8 @@ impl TableReplica {
                     target: MatchTarget::of(&record.target()),
                 }
             }
-            // Prefix entries with equal targets share one class. So the entry that matched is found again, by the
-            // packet's key.
+            // In a longest-prefix table, the lookup yields only a class of entries with equal targets. So this finds
+            // the matching entry again, by the packet's key.
             Found::Class(target, _) => {
                 let length = table.structure.prefix_len(key);
                 Match {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Status of ports. If a port goes down, members of groups that watch this port are skipped from the next packet on. No
+//! Status of ports. When a port goes down, groups skip the members that watch this port, from the next packet on. No
 //! transaction is needed.
 
 use std::sync::atomic::{AtomicU64, Ordering};

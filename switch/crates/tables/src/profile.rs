@@ -22,19 +22,19 @@ use crate::by_id::{ById, SMALL_ID_LIMIT};
 use crate::group::Group;
 use crate::row::NO_ACTION;
 
-/// The part of a group that machine code reads. To find the bucket of a hash `h`, machine code multiplies `h` by
-/// [`SPREAD`](Self::SPREAD) to 128 bits, and combines both halves by exclusive or. It multiplies the result by `count`
-/// to 128 bits. The high half is the bucket.
+/// The part of a group that machine code reads. Machine code finds the bucket of a hash `h` in three steps. It
+/// multiplies `h` by [`SPREAD`](Self::SPREAD) to 128 bits. It combines both halves of the product by exclusive or. It
+/// multiplies the result by `count` to 128 bits; the high half is the bucket.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct GroupHandle {
     /// Array with 16 bits for each bucket: the id of the member that owns the bucket, or [`DIVIDED`](Self::DIVIDED).
-    /// Null if a selection needs more than these ids.
+    /// Null if machine code cannot select a member from such an array; see the module.
     buckets: *const u16,
     count: u64,
 }
 
-/// Machine code computes the offset of a handle by a shift.
+/// The size is a power of two, because machine code computes the offset of a handle by a shift.
 const _: () = assert!(size_of::<GroupHandle>().is_power_of_two());
 
 impl GroupHandle {

@@ -2,20 +2,22 @@
 //! Rows: the words that a lookup returns, for packets and for machine code.
 //!
 //! The first word of a row is the head. An action's parameters follow at an offset that depends only on the table.
-//! Records of entries, classes of longest-prefix tables and default entries begin with a row.
+//! Three kinds of data begin with a row: an entry's record, the class of equal targets in a longest-prefix table, and
+//! a default entry.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bit of a row's head that marks a hit. The low 32 bits of the head hold the action.
+/// Bit of a row's head that is set on a hit and clear in the row of a default entry. The low 32 bits of the head hold
+/// the action.
 pub const ROW_HIT: u64 = 1 << 34;
 
-/// Lowest bit of a two-bit field in the row's head of a table with a profile. The field says what the low 32 bits are
-/// ([`KIND_ACTION`], [`KIND_MEMBER`] or [`KIND_GROUP`]).
+/// Lowest bit of a two-bit field in a row's head, in a table with a profile. The field says what the low 32 bits of
+/// the head are: [`KIND_ACTION`], [`KIND_MEMBER`] or [`KIND_GROUP`].
 pub const ROW_KIND: u32 = 32;
 
-/// Lowest bit of a field in the head of an entry's row. The field is the number of the record that holds the packet
-/// state.
+/// Lowest bit of a field in the head of an entry's row. The field is the number of the record that holds the entry's
+/// packet state.
 pub const ROW_HOLDER: u32 = 36;
 
 /// The low half of the head is an action. Its parameters are in the row.
@@ -27,12 +29,14 @@ pub const KIND_MEMBER: u64 = 1;
 /// The low half of the head is the id of a group.
 pub const KIND_GROUP: u64 = 2;
 
-/// Value that stands for no action.
+/// Stands in the low half of the head for "no action".
 pub const NO_ACTION: u32 = u32::MAX;
 
-/// The row that a lookup found; see the module. The type has the layout of an address, because machine code uses it.
+/// The row that a lookup found; see the module. The type has the layout of an address, because machine code passes it
+/// as one.
 ///
-/// Invariant: the words exist during `'a`. Packets and machine code change only words that hold packet state.
+/// Invariant: the words exist during `'a`. During this time, packets and machine code write only the words of the
+/// packet state.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub struct Row<'a> {

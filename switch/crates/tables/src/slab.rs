@@ -7,12 +7,12 @@
 //! refers to its slot. Modifying an entry writes a new record, so each replica keeps its own version. A slot becomes
 //! free when both replicas have dropped it (see [`left_right`](crate::left_right)) and no handle refers to it.
 //!
-//! All versions of an entry share the state that packets write. This state is in the record of the entry's first
-//! version, the *holder*. The holder lives as long as the entry.
+//! All versions of an entry share the state that packets write (counter, time of the last hit). This state is in the
+//! record of the entry's first version, the *holder*. The holder stays in use as long as the entry exists.
 //!
-//! Records are contiguous. Address space is reserved for the largest number of records that the table can need. So a
-//! record never moves, and its slot alone determines its address. Memory of records that were never written is not
-//! touched.
+//! Records are contiguous. At creation, a slab reserves address space for the largest number of records that the table
+//! can need. So a record never moves, and its slot alone determines its address. Records that were never written take
+//! no memory.
 //!
 //! [`layout`] defines the offsets in a record, [`storage`] holds the records, [`record`] reads a record and
 //! [`write`](mod@write) writes it.

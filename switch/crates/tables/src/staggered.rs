@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Arrays that never move. Their address space is reserved at creation. Memory becomes usable on request
+//! Arrays that never move. An array reserves its address space at creation, and makes memory usable on request
 //! ([`Reserved`]). Large arrays use huge pages if the system has them. Without huge pages, a lookup among millions of
 //! entries would spend most of its time on TLB misses.
 //!
 //! Packets mostly read the first cache lines of these arrays, because interfaces and next hops have low numbers. The
-//! low bits of a line's address select its cache set. Therefore arrays start at different offsets in a page. With equal
-//! offsets, their first lines would evict each other from the L1 cache.
+//! low bits of a line's address select its set in the L1 cache. If all arrays started at the same offset in a page,
+//! their first lines would fall into the same sets and evict each other. Therefore the arrays start at different
+//! offsets.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,8 +16,9 @@ use sluice_pages::{HUGE, Reserved, STEP};
 /// Size of a cache line in bytes.
 const LINE: usize = 64;
 
-/// `LINES` is the number of cache lines in a page. `APART` is the distance, in lines of a page, between the starts of
-/// consecutive arrays. The two numbers are coprime, so the starts cycle through all lines.
+/// `LINES` is the number of cache lines in a page. `APART` is the distance, in cache lines, between the starting
+/// offsets of consecutive arrays. The two numbers are coprime, so the offsets go through all lines of a page before one
+/// repeats.
 const LINES: usize = 64;
 const APART: usize = 25;
 
@@ -35,8 +37,8 @@ pub(crate) struct StaggeredArray {
     reserved: Reserved,
 }
 
-// SAFETY: the array owns the memory, and itself neither reads nor writes it. Code that uses the array's addresses is
-// responsible for its accesses.
+// SAFETY: the array owns the memory, and itself neither reads nor writes it. Code that uses the array's addresses must
+// make its accesses safe.
 unsafe impl Send for StaggeredArray {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for StaggeredArray {}
@@ -133,7 +135,8 @@ mod tests {
     fn the_first_lines_of_arrays_do_not_share_a_cache_set() {
         let arrays: Vec<_> = (0..16).map(|_| StaggeredArray::new(STEP)).collect();
         let set = |array: &StaggeredArray| array.start().addr() / LINE % LINES;
-        // Other tests create arrays at the same time, so these arrays are not all consecutive.
+        // Other tests create arrays at the same time. Such an array can come between two of these arrays, so their
+        // starts need not be consecutive.
         let mut sets: Vec<usize> = arrays.iter().map(set).collect();
         sets.sort_unstable();
         let alike = sets.chunk_by(|a, b| a == b).map(<[usize]>::len).max();

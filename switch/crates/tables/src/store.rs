@@ -54,8 +54,8 @@ impl Store {
         Self::with_epoch(program, Instant::now())
     }
 
-    /// Creates the program's initial state. Times in microseconds count from `epoch`. The times with which packets are
-    /// processed must count from `epoch` too.
+    /// Creates the program's initial state. Times in microseconds count from `epoch`. Callers that process packets must
+    /// count their times from the same `epoch`.
     pub fn with_epoch(program: Arc<Program>, epoch: Instant) -> Self {
         Self::with_limits(program, epoch, Limits::default())
     }
@@ -120,7 +120,7 @@ impl Store {
     }
 
     /// Creates a reader. The call that creates the second reader waits, like a transaction, until the first reader
-    /// drops its pin. From then on, readers synchronize when they count packets.
+    /// drops its pin. From then on, readers use atomic additions when they count packets.
     pub fn reader(&self) -> Reader {
         let replicas = &mut self.control.lock().replicas;
         let reader = replicas.reader();
@@ -152,8 +152,8 @@ impl Store {
         self.ports.set(port, up);
     }
 
-    /// Returns entries that were idle for their timeout since the last hit or the last report. A call holds the control
-    /// lock for a bounded time, and examines only entries that are due.
+    /// Returns the entries that have been idle for their timeout since the last hit or the last report. Examines only
+    /// entries that are due. A call holds the control lock for a bounded time.
     pub fn expired(&self, now_us: u64) -> Expired {
         let authoritative = &mut self.control.lock().authoritative;
         let tables = &authoritative.tables;
@@ -181,14 +181,15 @@ fn initial_default(program: &Program, table: &Table) -> DefaultEntry {
     }
 }
 
-/// Returns the entries that a program declares for a table, each with its position, key and rank. Of several equal
-/// entries, returns the first. The index in this list becomes the entry's slot.
+/// Returns the entries that a program declares for a table, each with its position in the declaration, its key and its
+/// rank. Of several equal entries, returns the first. The index in the returned list becomes the entry's slot.
 fn own_entries(table: &Table) -> Vec<(usize, MatchKey, i32)> {
     let lowest = table.entries.iter().map(|entry| entry.priority).max();
     let mut known = HashSet::new();
     let mut entries = Vec::new();
     for (position, entry) in table.entries.iter().enumerate() {
-        // In JSON the lowest number wins. In P4Runtime the highest number wins, and 0 is not allowed.
+        // In BMv2's JSON the lowest number has the highest priority. In P4Runtime the highest number has, and 0 is not
+        // allowed.
         let priority = (lowest.unwrap_or(0) - entry.priority) as i32 + 1;
         let fields = constant_fields(table, &entry.key);
         let key = MatchKey::compile(table, &fields).expect("the loader checked the key");
@@ -208,8 +209,8 @@ fn own_entries(table: &Table) -> Vec<(usize, MatchKey, i32)> {
     entries
 }
 
-/// Returns the record number of each entry that a program declares for a table, or `None` for an entry that equals an
-/// earlier entry.
+/// Returns the slot of each entry that a program declares for a table, or `None` for an entry that equals an earlier
+/// entry.
 pub fn constant_rows(table: &Table) -> Vec<Option<u32>> {
     let mut rows = vec![None; table.entries.len()];
     for (slot, (position, _, _)) in own_entries(table).into_iter().enumerate() {

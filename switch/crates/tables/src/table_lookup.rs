@@ -26,7 +26,7 @@ pub(crate) struct TableLookup {
     default_row: Box<[AtomicU64]>,
     entries: u64,
     pub(crate) slab: Arc<Slab>,
-    /// Groups that belong to one entry, by the entry's slot.
+    /// One-shot groups, by the slot of the entry that owns the group.
     pub(crate) one_shots: HashMap<u32, Arc<Group>>,
     pub(crate) profile: usize,
     pub(crate) keeps_state: bool,
@@ -83,14 +83,15 @@ impl TableLookup {
         Row::of(&self.default_row)
     }
 
-    /// Prefetches the first cache lines that a change will read.
+    /// Prefetches the first cache lines that applying a change will read.
     pub(crate) fn prefetch(&self, swap: EntrySwap) {
         if let Some(slot) = swap.after.or(swap.before) {
             self.structure.prefetch(self.slab.record(slot).value());
         }
     }
 
-    /// Replaces one version of an entry by another version.
+    /// Replaces an old version of an entry by a new one, or adds or removes the entry if one
+    /// version is missing.
     pub(crate) fn swap(&mut self, swap: EntrySwap) {
         self.entries += u64::from(swap.after.is_some());
         self.entries -= u64::from(swap.before.is_some());

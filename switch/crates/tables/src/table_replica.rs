@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Replicas of all lookup structures. There are two; packets read one of them while transactions change the other.
+//! The replica: the lookup structures of all tables, for packets. There are two replicas. Packets read one while
+//! transactions change the other.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,7 +31,7 @@ pub struct TableReplica {
     pub(crate) ports: Arc<PortStatus>,
     /// Handles of the tables, in table order.
     handles: Box<[TableHandle]>,
-    /// Whether readers other than the current one may hold this replica.
+    /// Whether other readers than the one that pins this replica may hold it too.
     pub(crate) shared: bool,
 }
 
@@ -85,7 +86,7 @@ impl TableReplica {
         }
     }
 
-    /// Completes earlier changes of all lookup structures, and runs builds that are due.
+    /// Brings all lookup structures up to date after a batch of changes, and runs rebuilds that are due.
     pub(crate) fn settle(&mut self, now: Instant) {
         for table in &mut self.tables {
             table.structure.settle(now);
@@ -100,7 +101,7 @@ impl TableReplica {
         }
     }
 
-    /// Replaces one version of an entry by another version.
+    /// Replaces an old version of an entry by a new one, or adds or removes the entry if one version is missing.
     fn swap(&mut self, table: TableId, swap: EntrySwap) {
         self.tables[table.index()].swap(swap);
         self.renew_handle(table.index());
@@ -147,9 +148,9 @@ impl TableReplica {
         TableHandles::of(&self.handles)
     }
 
-    /// Returns whether readers other than the current one may hold this replica. If not, the reader may write packet
-    /// state without synchronization, because the control plane writes packet state only while no reader holds a
-    /// replica.
+    /// Returns whether several readers may hold this replica at the same time. If not, the only reader may count
+    /// packets without atomic additions. The control plane writes packet state only while no reader holds a replica,
+    /// so it does not interfere.
     #[inline]
     pub fn is_shared(&self) -> bool {
         self.shared
@@ -167,7 +168,7 @@ impl TableReplica {
         entries.max().unwrap_or(0)
     }
 
-    /// Returns the replicas of a multicast group. Returns no replicas for an unknown group.
+    /// Returns the packet replicas of a multicast group. The list is empty for an unknown group.
     #[inline]
     pub fn multicast(&self, group: u32) -> &[Replica] {
         self.multicast
@@ -175,9 +176,8 @@ impl TableReplica {
             .map_or(&[], |group| &group.replicas)
     }
 
-    /// Returns the egress port and instance that a packet's replica uses now. If the replica's port is down, returns
-    /// the first backup whose port is up. If all ports are down, returns the replica's own port, which drops the
-    /// packet.
+    /// Returns the egress port and instance that a packet replica uses now. If its port is down, returns the first
+    /// backup whose port is up. If all ports are down, returns the replica's own port, where the packet is dropped.
     #[inline]
     pub fn destination(&self, replica: &Replica) -> (u32, u16) {
         let own = (replica.port, replica.instance);
@@ -196,8 +196,8 @@ impl TableReplica {
         self.clones.get(&session).map(|session| &**session)
     }
 
-    /// Returns whether a value set contains a key. The key is given as its components, each padded to whole bytes. The
-    /// mask, if there is one, applies to the key and to the members.
+    /// Returns whether a value set contains a key. The key is given as its components, each padded to whole bytes. If
+    /// there is a mask, it is applied both to the key and to the members before they are compared.
     pub fn value_set_contains(&self, set: ValueSetId, key: &[u8], mask: Option<&[u8]>) -> bool {
         self.value_sets[set.index()].contains(key, mask)
     }

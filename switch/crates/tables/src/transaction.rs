@@ -17,15 +17,16 @@ use crate::control::Control;
 use crate::error::{Result, invalid};
 use crate::model::Limits;
 
-/// Prefetch distance, in changes. It is about the number of cache misses that a core can overlap.
+/// Prefetch distance, in changes. It is about the number of cache misses that a CPU core can have in flight at once.
 pub const AHEAD: usize = 16;
 
 /// A point to which a transaction can be rolled back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Savepoint(usize);
 
-/// A series of operations. Packets see none of them before [`commit`](Self::commit), and all of them afterwards. Each
-/// operation sees the results of earlier operations. If the transaction is dropped without a commit, it is rolled back.
+/// A series of operations. Packets see either none of them (before [`commit`](Self::commit)) or all of them (after it).
+/// Each operation sees the results of earlier operations. A transaction that is dropped without a commit is rolled
+/// back.
 pub struct Transaction<'a> {
     program: &'a Program,
     limits: &'a Limits,
@@ -102,9 +103,9 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Commits like [`commit`](Self::commit), and runs `cells` while no packet is being processed. So what `cells`
-    /// writes to counters, meters and registers becomes visible together with the changes. Packets wait until `cells`
-    /// returns.
+    /// Commits like [`commit`](Self::commit), and runs `cells` at the moment when no packet is being processed. So the
+    /// counters, meters and registers that `cells` writes become visible together with the changes. Packets wait until
+    /// `cells` returns.
     pub fn commit_with(mut self, cells: impl FnOnce()) {
         self.settle();
         self.control.replicas.flip_while_empty(cells);
@@ -134,7 +135,7 @@ impl<'a> Transaction<'a> {
         self.control.authoritative.clear_changes();
     }
 
-    /// Completes the changes of the inactive replica, and runs builds that are due.
+    /// Brings the inactive replica's lookup structures up to date, and runs rebuilds that are due.
     fn settle(&mut self) {
         let now = Instant::now();
         let Control {

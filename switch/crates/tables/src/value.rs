@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Byte strings of the control plane. They are accepted with any zero padding, and returned in the shortest form
-//! (P4Runtime 1.5, section 8.4).
+//! Byte strings of the control plane. Writes may pad them with any number of zero bytes. Reads return the
+//! shortest form (P4Runtime 1.5, section 8.4).
 
 use std::fmt;
 

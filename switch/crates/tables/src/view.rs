@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Read access for the control plane. A view is a consistent snapshot. The order of the objects in it depends only on
-//! the content, not on the history.
+//! Read access for the control plane. A view is a consistent snapshot. It returns objects in an order that depends
+//! only on their content, not on the order in which they were written.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl<'a> View<'a> {
     pub fn entries(&self, table: TableId) -> Vec<Entry> {
         let entries = &self.control.authoritative.tables[table.index()];
         let slab = &entries.slab;
-        // Most keys differ in their first bytes, so most comparisons need no access to the records.
+        // Most keys differ in their first bytes, so most comparisons do not read the records.
         let with_leading = |slot| (leading(slab.record(slot).stored()), slot);
         let mut slots: Vec<(u64, u32)> = entries.slots().map(with_leading).collect();
         slots.sort_unstable_by(|(first_a, a), (first_b, b)| {
@@ -132,8 +132,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// Returns the first eight bytes of a key as a number. For keys of one table, the order of these numbers is the order
-/// of the bytes.
+/// Returns the first eight bytes of a key as a number. For two keys of one table, these numbers compare like the
+/// bytes.
 fn leading(key: &[u8]) -> u64 {
     let mut first = [0; 8];
     let length = key.len().min(first.len());

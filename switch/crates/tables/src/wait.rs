@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The interface through which a lookup yields while cache lines are fetched.
 
-/// The operations by which a lookup prefetches memory and yields until the memory has arrived.
+/// Operations of a lookup that lets other lookups run while its cache lines are fetched.
 pub trait Wait {
     /// Prefetches a cache line that the lookup reads after the next [`yield_now`](Self::yield_now).
     fn prefetch(&self, line: *const u8);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests entries: which ones are accepted, which ones are refused with which error, and how they read back.
+//! Tests entries: which ones are accepted, which error refuses the others, and how they read back.
 
 mod common;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compares idle timeouts with a model that examines every entry each time.
+//! Compares idle timeouts with a model that examines every entry at every sweep.
 
 mod common;
 
@@ -138,8 +138,8 @@ impl Pair {
                 });
                 idle.timeout_us = timeout_us;
                 if inserted {
-                    // The store's own clock, which dates the insertion, is behind the test's clock. The hit sets the
-                    // entry to the test's time.
+                    // The store dates the insertion by its own clock, which is behind the test's clock. The hit sets
+                    // the time stamp to the test's time.
                     self.hit(key);
                 }
             }

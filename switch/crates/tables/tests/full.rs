@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks that full tables, groups and other objects refuse additions with `ResourceExhausted`. The existing content
-//! stays: packets and readers find the same entries. When an entry is removed, there is room again.
+//! Checks that full tables, groups and other objects refuse additions with `ResourceExhausted`. The refusal leaves
+//! the content unchanged, for packets and for readers. After an entry is removed, another one can be added.
 
 mod common;
 

@@ -11,7 +11,7 @@ use sluice_tables::KeyField;
 /// Size of the key's second field in bytes.
 const HUGE: usize = 520;
 
-/// A key: a number that is matched by range, and two bytes of the long field. The two bytes are far apart.
+/// A key: a number that is matched by range, and two bytes of the long field. The two bytes are at distant positions.
 type Key = (u16, u8, u8);
 
 /// An entry: the range, values and masks of the two bytes, and the priority.
@@ -66,13 +66,13 @@ impl Row {
             && same(back, self.back)
     }
 
-    /// Returns whether a table cannot contain both entries.
+    /// Returns whether two entries conflict, so that a table cannot contain both.
     fn is_like(&self, other: &Self) -> bool {
         self.priority == other.priority && self.fields() == other.fields()
     }
 }
 
-/// Returns one of few values, so that entries overlap and packets match them.
+/// Returns one of a few values. With few values, entries overlap and packets match them.
 fn byte() -> impl Strategy<Value = u8> {
     prop::sample::select(vec![0, 1, 0x80, 0xff])
 }

@@ -7,7 +7,8 @@ use common::{entry, exact, id, look_up, lpm, store};
 use proptest::prelude::*;
 use sluice_tables::KeyField;
 
-/// An entry of the reference: its fields, a predicate over (k0, k1), its rank and its value.
+/// An entry of the linear search: its fields, a predicate over (k0, k1), its rank and its
+/// value.
 struct Row {
     fields: Vec<KeyField>,
     priority: i32,

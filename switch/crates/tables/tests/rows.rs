@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks that the rows and arrays that machine code uses agree with the other interfaces. Also checks that each packet
-//! is counted once, even if other threads count or reset at the same time.
+//! Checks that the rows and arrays that machine code reads agree with the results of ordinary lookups. Also checks that
+//! each packet is counted once, even if other threads count or reset at the same time.
 
 mod common;
 
@@ -234,7 +234,7 @@ fn every_packet_is_counted_once_whoever_counts_or_resets() {
                 std::thread::yield_now();
             }
         });
-        // Runs one worker alone, and then two workers concurrently.
+        // Runs one worker alone at first, and then a second worker concurrently.
         worker();
         let both = [scope.spawn(worker), scope.spawn(worker)];
         both.into_iter()

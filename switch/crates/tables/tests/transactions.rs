@@ -215,7 +215,7 @@ fn store_with_a_group(members: &[(u32, u32)]) -> Store {
 const WHOLE: [(u32, u32); 4] = [(1, 1), (2, 3), (3, 2), (4, 2)];
 const PART: [(u32, u32); 3] = [(1, 1), (3, 2), (4, 2)];
 
-/// Checks that the group keeps the same flows in both replicas. Each commit makes packets use the other replica.
+/// Checks that the group keeps the same flows in both replicas. Each commit switches packets to the other replica.
 #[test]
 fn a_group_that_is_written_moves_only_flows_that_must_move_in_both_replicas() {
     let store = store_with_a_group(&WHOLE);
@@ -249,7 +249,8 @@ fn a_write_that_is_rolled_back_leaves_a_groups_flows_as_they_were() {
     tx.commit();
     let degraded = chosen(&store);
     let mut tx = store.transaction();
-    // Writes completely different content. If the rollback did not remove it, later writes would start from it.
+    // The batch writes completely different content before it is rolled back. If the rollback did not restore the
+    // group's assignment, the later writes would start from the different content.
     let savepoint = tx.savepoint();
     tx.group_modify(SELECTOR, &group(7, &[(2, 7), (3, 1)]))
         .unwrap();

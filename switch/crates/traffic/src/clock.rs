@@ -33,9 +33,10 @@ pub(crate) fn sleep_until(time: u64) {
     }
 }
 
-/// Makes this thread's sleeps end on time. By default they can end up to 50 microseconds late.
+/// Makes this thread wake up on time from its sleeps. By default the kernel may wake it up to 50 microseconds late.
 pub(crate) fn sleep_precisely() {
-    // SAFETY: prctl takes only numbers here. If the kernel refuses, the default slack remains.
+    // SAFETY: this prctl takes only numbers. If the kernel refuses, the thread may still wake up late, which is
+    // harmless.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
 }
 

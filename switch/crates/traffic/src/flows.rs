@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Defines the flows of a run, and picks the flow of each packet.
 //!
-//! A flow is one combination of values from five ranges: source, destination, two protocol numbers and flow label. Flow
-//! numbers count through the combinations; the source varies fastest. A flow is computed from its number, so the flows
-//! take no memory.
+//! A flow is a combination of one value each from five ranges: source, destination, two protocol numbers (such as
+//! ports) and flow label. Flow numbers count through the combinations; the source varies fastest. A flow is computed
+//! from its number, so the flows take no memory.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -11,14 +11,14 @@ use std::str::FromStr;
 use crate::probe::MAX_FLOWS;
 use sluice_random::Random;
 
-/// A number (`base`), or `count` consecutive numbers from `base` on (`base+count`).
+/// One number, or `count` consecutive numbers from `base` on, written `base+count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) base: u32,
     pub(crate) count: u32,
 }
 
-/// One address, or `count` consecutive addresses from the given one on (`base+count`).
+/// One address, or `count` consecutive addresses from the given one on, written `base+count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pub(crate) base: IpAddr,
@@ -108,7 +108,7 @@ impl FlowSpace {
     /// Returns the number of flows.
     ///
     /// # Errors
-    /// The number of flows exceeds the range of a probe's flow number.
+    /// There are more flows than the flow number in a probe can count.
     pub(crate) fn count(&self) -> Result<u32, String> {
         let count = self
             .dimensions()
@@ -191,7 +191,7 @@ pub(crate) struct Picker {
     flows: u32,
     next: u32,
     random: Random,
-    /// `None` for round robin, empty for uniform, else the cumulative weights.
+    /// Cumulative weights of the flows. `None` for round robin, empty for uniform.
     weights: Option<Vec<f64>>,
 }
 
@@ -227,7 +227,7 @@ impl Picker {
     }
 }
 
-/// Returns, for each k, the share of the packets that flows 1 to k have together.
+/// Returns, for each k, the share of the packets that belong to flows 1 to k.
 fn cumulated_zipf(exponent: f64, flows: u32) -> Vec<f64> {
     let mut sum = 0.0;
     let mut cumulated: Vec<f64> = (1..=flows)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sends the packets of a run. Takes the packets that are due by the schedule, builds them, and sends them in batches.
+//! Sends the packets of a run. In a loop, takes the packets that are due by the schedule, builds their frames, and
+//! sends them in a batch.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -32,13 +33,13 @@ pub(crate) struct Plan {
     pub(crate) spin: bool,
 }
 
-/// Counts of the packets that were passed to the port.
+/// What a generator has sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sent {
     pub(crate) packets: u64,
     /// Nanoseconds from the start to the end of the last batch.
     pub(crate) elapsed: u64,
-    /// Largest delay behind the schedule, in nanoseconds.
+    /// Longest delay of a packet behind its scheduled time, in nanoseconds.
     pub(crate) worst_lag: u64,
 }
 
@@ -128,7 +129,7 @@ mod tests {
     use crate::schedule::Arrivals;
     use crate::tally::Tally;
 
-    /// A port that passes its frames to a tally.
+    /// A port that gives each frame to a tally as if it had been received.
     struct Loop(Tally);
 
     impl Transmitter for Loop {

@@ -122,13 +122,13 @@ fn receive(arguments: &SinkArgs, stop: &AtomicBool) -> anyhow::Result<ReceivedRe
 }
 
 fn run(arguments: &RunArgs, stop: &AtomicBool) -> anyhow::Result<(SentReport, ReceivedReport)> {
-    // A random number, so that packets of an earlier run that are still in queues are not counted.
+    // The number of the run is random. So packets of an earlier run, which may still be in queues, are not counted.
     let run = sluice_random::mix(clock::now() ^ u64::from(std::process::id())) as u32;
     let (mut plan, mut sequences) = plan(&arguments.traffic, run);
     let mut sink = Sink::open(&arguments.input.rx, arguments.input.ring as usize)?;
     let (mut port, counters) = open(&arguments.traffic.tx)?;
     let mut tally = Tally::new(run);
-    // Time at which sending ended; 0 while it continues.
+    // Time at which sending ended, or 0 if it has not ended.
     let ended = AtomicU64::new(0);
     let is_over = |tally: &Tally, now: u64| match ended.load(Acquire) {
         0 => false,
@@ -138,7 +138,7 @@ fn run(arguments: &RunArgs, stop: &AtomicBool) -> anyhow::Result<(SentReport, Re
         }
     };
     let (sent, received) = thread::scope(|scope| {
-        // A signal ends only the sending, so that packets in flight are still received.
+        // A signal ends only the sending. Packets in flight are still received.
         let never = AtomicBool::new(false);
         let (sink, tally) = (&mut sink, &mut tally);
         let receiver = scope.spawn(move || sink.receive(tally, &never, is_over));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Defines the payload of a generated packet. The sink derives its results from this payload.
+//! Defines the probe, which is the payload of a generated packet. From it the sink computes all its results.
 //!
 //! | bytes | contents |
 //! |---|---|
@@ -64,7 +64,7 @@ impl Probe {
         })
     }
 
-    /// Returns whether the rest of the payload is the generator's filler.
+    /// Returns whether the rest of the payload is the filler that the generator writes.
     pub(crate) fn filler_matches(&self, payload: &mut [u8]) -> bool {
         self.fill(&mut payload[PROBE..], |chunk, expected| chunk == expected)
     }

@@ -35,7 +35,7 @@ pub(crate) struct SentReport {
     pub(crate) refused: u64,
     seconds: f64,
     rate: f64,
-    /// Largest delay behind the schedule, in microseconds.
+    /// Longest delay of a packet behind its scheduled time, in microseconds.
     worst_lag_us: f64,
 }
 
@@ -46,14 +46,14 @@ pub(crate) struct ReceivedReport {
     bytes: u64,
     /// Packets without duplicates.
     pub(crate) unique: u64,
-    /// Packets that are missing before the last received packet of each flow.
+    /// Packets that are missing before the last received packet of their flow.
     missing: u64,
     duplicates: u64,
     reordered: u64,
     corrupt: CorruptReport,
     /// Frames that do not belong to this run.
     other: u64,
-    /// Frames dropped because this program was too slow.
+    /// Frames that the receive ring dropped, because this program was too slow.
     ring_dropped: u64,
     /// Time from the first to the last packet, in seconds.
     seconds: f64,
@@ -116,7 +116,7 @@ impl ReceivedReport {
             other: tally.other,
             ring_dropped: inputs.iter().map(|input| input.dropped).sum(),
             seconds,
-            // The first packet only starts the interval, so the rate leaves it out.
+            // The first packet is not counted in the rate, because it only starts the interval.
             rate: rate(tally.packets.saturating_sub(1), seconds),
             longest_gap_seconds: tally.longest_gap as f64 / 1e9,
             flows: tally.flows_seen(),

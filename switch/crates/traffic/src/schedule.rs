@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Plans departure times in an open loop, independently of the network. A generator that falls behind catches up, and
-//! latencies count from the planned time. So a slow device cannot hide its delay by slowing down the load.
+//! Plans departure times in an open loop: they do not depend on the network. A generator that falls behind catches up,
+//! and latencies are measured from the planned time. So a slow device cannot hide its delay by slowing down the
+//! generator.
 
 use sluice_random::Random;
 
@@ -56,7 +57,7 @@ impl Schedule {
             self.left_in_burst = self.burst;
             self.next += match self.arrivals {
                 Arrivals::Constant => self.interval,
-                // 1 - unit() is never 0.
+                // Never takes the logarithm of 0, because `1 - unit()` is never 0.
                 Arrivals::Poisson => -(1.0 - self.random.unit()).ln() * self.interval,
             };
         }

@@ -14,7 +14,7 @@ use sluice_ports::{PortCounters, PortId, Receiver};
 use crate::clock;
 use crate::tally::Tally;
 
-/// Maximum number of frames taken from one interface before the next interface has its turn.
+/// Maximum number of frames that are taken from one interface before the next interface has its turn.
 const BUDGET: usize = 256;
 /// Interval at which the end condition is checked while no packets arrive.
 const TICK: Duration = Duration::from_millis(5);
@@ -43,7 +43,7 @@ pub(crate) struct InputReport {
 }
 
 impl Sink {
-    /// Opens the interfaces, with rings of `ring` slots. The rings keep packets that arrive from now on.
+    /// Opens the interfaces, with rings of `ring` slots. From now on, arriving packets wait in the rings.
     pub(crate) fn open(interfaces: &[String], ring: usize) -> anyhow::Result<Self> {
         let poller = Poller::new().context("cannot create an epoll set")?;
         let mut inputs = Vec::new();
@@ -66,8 +66,8 @@ impl Sink {
         Ok(Self { inputs, poller })
     }
 
-    /// Receives packets into `tally`. Ends when `is_over` returns true for the tally and the time, or when `stop` is
-    /// set.
+    /// Receives packets and counts them in `tally`. Ends when `is_over` returns true for the tally and the time, or
+    /// when `stop` is set.
     pub(crate) fn receive(
         &mut self,
         tally: &mut Tally,

@@ -9,18 +9,18 @@ use hdrhistogram::Histogram;
 use crate::inspect::{Damage, Inspector, Verdict};
 use crate::probe::Probe;
 
-/// Longest latency that is distinguished, in nanoseconds: an hour. Longer ones count as this one.
+/// Largest latency that is recorded, in nanoseconds: an hour. A longer latency is recorded as this one.
 const LONGEST_LATENCY: u64 = 3_600_000_000_000;
-/// Significant decimal digits of a latency.
+/// Precision of a recorded latency, in significant decimal digits.
 const LATENCY_DIGITS: u8 = 3;
 
-/// Number of sequence numbers below the highest one that are tracked individually.
+/// For each flow, so many sequence numbers up to the highest one are remembered, to recognize duplicates.
 const WINDOW: u64 = 64;
 
-/// Receiver state of one flow.
+/// What was received of one flow.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flow {
-    /// One more than the highest sequence number received.
+    /// The highest sequence number received, plus 1.
     next: u64,
     /// Bit n tells whether `next - 1 - n` was received.
     window: u64,
@@ -51,7 +51,7 @@ impl Flow {
             return Order::Next;
         }
         let behind = self.next - 1 - sequence;
-        // Sequence numbers further back are not tracked. Such a packet counts as reordered, because that is more likely
+        // If the number is too far back to be remembered, counts the packet as reordered, because that is more likely
         // than duplicated.
         if behind < WINDOW {
             if self.window >> behind & 1 == 1 {
@@ -158,13 +158,13 @@ impl Tally {
         self.flows.iter().map(|flow| flow.received).sum()
     }
 
-    /// Returns whether at least `count` distinct packets were received. Computes the sum only if enough packets were
-    /// received.
+    /// Returns whether at least `count` distinct packets were received. Adds up the flows only if enough packets were
+    /// received at all.
     pub(crate) fn has(&self, count: u64) -> bool {
         self.packets >= count && self.unique() >= count
     }
 
-    /// Returns the number of packets that are missing before the last received packet of each flow.
+    /// Returns the number of packets that are missing before the last received packet of their flow.
     pub(crate) fn missing(&self) -> u64 {
         self.flows
             .iter()

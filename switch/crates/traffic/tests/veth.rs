@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests the program as scripts use it, on veth pairs in a network namespace that ends with the test's thread. The
-//! tests need root.
+//! Tests the program as scripts use it, on veth pairs in a network namespace of its own. The namespace ends with the
+//! test's thread. The tests need root.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Output, Stdio};
@@ -159,7 +159,8 @@ fn a_signal_ends_a_run_with_its_report() {
             .read_line(&mut ready)
             .unwrap();
         let generator = traffic(&arguments).stdout(Stdio::piped()).spawn().unwrap();
-        // This sink ends after ten packets, which proves that the generator is sending when the test stops it below.
+        // This sink ends after ten packets. So when the test stops the generator below, the generator is certainly
+        // sending.
         let first = traffic("sink --rx tf-b --count 10").output().unwrap();
         assert_eq!(report(&first)["received"]["unique"], 10);
         for child in [&generator, &sink] {

@@ -5,7 +5,7 @@
 //!
 //! * A socket never has a wider mode than intended.
 //! * A directory that all users may write to is refused unless it is sticky, because any user could replace the socket.
-//! * A stale socket of a dead server is replaced; a socket with a running server is not.
+//! * The socket of a dead server is replaced. The socket of a running server is not.
 //! * At the end, the file is removed only if it is still the socket that was created here.
 
 use std::ffi::CString;
@@ -81,8 +81,8 @@ pub fn is_served(path: &Path) -> bool {
 /// Listens at a path with a non-blocking socket. Creates a missing directory.
 ///
 /// # Errors
-/// Fails if the path is a file that is not a socket, if a server uses the socket, or if any user could replace the
-/// socket in its directory. The error names the reason and the path.
+/// Fails if the path is a file that is not a socket, if a running server uses the socket, or if any user could replace
+/// the socket in its directory. The error names the reason and the path.
 pub fn listen(path: &Path, access: Access) -> io::Result<(UnixListener, SocketFile)> {
     let directory = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -98,8 +98,8 @@ pub fn listen(path: &Path, access: Access) -> io::Result<(UnixListener, SocketFi
     check_directory(directory)?;
     make_room(path)?;
     let socket = unix_socket()?;
-    // bind() takes no mode, but Linux creates the file with the mode of the socket. So the file never has a wider mode.
-    // SAFETY: fchmod takes no pointers; the descriptor is open.
+    // Order: the mode is set before bind(), which takes none. Linux gives the file the mode of the socket, so the file
+    // never has a wider mode. SAFETY: fchmod takes no pointers; the descriptor is open.
     check(unsafe { libc::fchmod(socket.as_raw_fd(), 0o600) })?;
     bind(&socket, path)?;
     let file = SocketFile {

@@ -15,13 +15,13 @@ use crate::flows::key::{FlowKey, FlowVerdict};
 use crate::mailbox::lock;
 use crate::p4runtime::flow_update::encode;
 
-/// Match fields of a flow's entry that differ from flow to flow: addresses, protocol and ports.
+/// Number of match fields that differ from flow to flow: addresses, protocol and ports.
 const FIELDS: usize = 5;
 
 /// Values of the match fields that many flows share: list, fragment class, whether local, and bundle.
 type SharedFields = (u32, u8, bool, u16);
 
-/// Encoded parts of updates. There are at most `limit` of them.
+/// Cache of encoded parts of updates. Holds at most `limit` parts.
 type Parts<K> = Mutex<HashMap<K, Arc<[u8]>>>;
 
 #[pyclass(module = "sluice._native", frozen)]
@@ -36,7 +36,7 @@ pub(in crate::python) struct FlowEncoder {
 }
 
 impl FlowEncoder {
-    /// Returns the part of this key, and calls `make` if the part is not known.
+    /// Returns the cached part for this key. If there is none, calls `make` and caches the result.
     fn part<K: Eq + Hash>(
         &self,
         parts: &Parts<K>,
@@ -46,7 +46,7 @@ impl FlowEncoder {
         if let Some(part) = lock(parts).get(&key) {
             return Ok(Arc::clone(part));
         }
-        let part = make()?; // without the lock, since Python code may run
+        let part = make()?; // without the lock, because `make` may run Python code
         let mut parts = lock(parts);
         if parts.len() >= self.limit {
             parts.clear();
@@ -69,7 +69,7 @@ impl FlowEncoder {
         })
     }
 
-    /// Encodes a write of a flow of a list.
+    /// Encodes a write of one flow. `list` is the flow's list.
     pub(super) fn update<'py>(
         &self,
         py: Python<'py>,

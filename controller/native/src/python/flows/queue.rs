@@ -16,7 +16,8 @@ use crate::flows::queue::{ListWrite, WriteQueue};
 use crate::mailbox::lock;
 use crate::python::punts::FirstPacket;
 
-/// List, result, number of flows offered, and number of flows evicted for them.
+/// List, outcome, number of offered flows, and number of flows that were evicted to
+/// make room for them.
 type ToldOffers<'py> = (u32, Bound<'py, PyAny>, usize, usize);
 /// Operation, result, and number of writes.
 type ToldResults<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, usize);
@@ -30,7 +31,8 @@ pub(in crate::python) struct FlowQueue {
     queue: Mutex<WriteQueue>,
 }
 
-/// Flows offered to one list with one outcome, and the flows evicted for them.
+/// How many flows of one list had one outcome, and how many flows were evicted to make
+/// room for them.
 struct Offered {
     list: u32,
     outcome: Outcome,
@@ -67,7 +69,8 @@ impl FlowQueue {
         Ok(())
     }
 
-    /// Offers the flows of first packets. Returns numbers of flows by list and outcome.
+    /// Offers the flows of first packets to the caches of their lists. Returns the
+    /// numbers of flows by list and outcome.
     fn offer<'py>(
         &self,
         py: Python<'py>,
@@ -76,7 +79,9 @@ impl FlowQueue {
         now: f64,
     ) -> PyResult<Vec<ToldOffers<'py>>> {
         let (mut offered, mut writes) = (Vec::<Offered>::new(), Vec::new());
-        let mut known = None; // Most packets of a slice have the same few verdicts.
+        // Converted once and reused, because most packets of one call have the same few
+        // verdicts.
+        let mut known = None;
         for offer in offers {
             let packet = offer.get_item(0)?;
             let packet = packet.cast::<FirstPacket>()?.get();
@@ -133,7 +138,8 @@ impl FlowQueue {
         lock(&self.queue).sent(batch.get().writes.len());
     }
 
-    /// Takes in the results of a batch. An empty list of results: all are done.
+    /// Processes the results of a batch of writes. An empty list of results means that
+    /// all writes succeeded.
     fn written<'py>(
         &self,
         py: Python<'py>,

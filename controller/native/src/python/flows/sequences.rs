@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements the Python classes `FlowKeys` and `FlowItems`, which make Python's tuples on demand.
+//! Implements the Python classes `FlowKeys` and `FlowItems`: sequences that create Python's tuples
+//! only when an element is read.
 //!
-//! A list of a million tuples would take a second and hundreds of megabytes.
+//! Creating a list of a million tuples at once would take a second and hundreds of megabytes.
 
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
@@ -79,7 +80,7 @@ impl FlowItems {
     }
 }
 
-/// Returns the element at an index, or the list of the elements of a slice.
+/// Returns the element at an index. For a slice, returns a list of elements.
 fn get_item<'py>(
     index: &Bound<'py, PyAny>,
     length: usize,

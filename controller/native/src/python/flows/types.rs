@@ -10,7 +10,7 @@ use crate::flows::key::{FlowKey, FlowVerdict};
 
 const FRAGMENT_CLASSES: usize = 3;
 
-/// Python's types of flows, and the members of their enumerations.
+/// The Python types of flows, and the members of their enumerations.
 #[pyclass(module = "sluice._native", frozen)]
 pub(in crate::python) struct FlowTypes {
     new: Py<PyAny>,

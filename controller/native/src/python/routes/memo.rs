@@ -30,7 +30,8 @@ impl RouteMemo {
         let (memo, texts) = &mut *lock(&self.0);
         if memo.is_full() {
             memo.forget();
-            *texts = Texts::default(); // Runs that exist already keep the old texts.
+            // Runs that were read earlier refer to the old table of texts, which they keep alive.
+            *texts = Texts::default();
         }
         let number = NEXT_TEXT.fetch_add(1, Relaxed);
         let learnt = memo.learn(data, offset, length, number);
@@ -40,8 +41,8 @@ impl RouteMemo {
         learnt
     }
 
-    /// Reads routes from `payloads`, starting at index `start`. Returns the routes and the number
-    /// of payloads that were read.
+    /// Reads routes from the frames `payloads`, starting at index `start`. Returns the routes,
+    /// and the number of payloads that were read completely.
     fn read(
         &self,
         payloads: &Bound<'_, PyList>,

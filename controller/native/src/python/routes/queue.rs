@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements the Python class `RouteQueue`, a queue of prefixes. It behaves like a dictionary with
-//! only keys.
+//! Implements the Python class `RouteQueue`, a queue of prefixes. It behaves like a dictionary that
+//! has keys but no values.
 
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ pub(super) struct SharedTable {
     pub(super) encoding: Mutex<Encoding>,
     pub(super) forms: Mutex<Forms>,
     pub(super) ready: Mutex<HashSet<u32>>,
-    /// Pinned records that were taken from a queue while they had a write in flight.
+    /// Records that were taken from a queue while a write of them was in flight. They are pinned.
     pub(super) postponed: Mutex<[Vec<u32>; 2]>,
     pub(super) maker: PrefixMaker,
 }
@@ -50,8 +50,8 @@ impl SharedTable {
             .map(|target| target.bind(py).clone())
     }
 
-    /// Returns the number by which the table's records refer to a route's target. A new target gets the next number.
-    /// Numbers are never reused.
+    /// Returns the number of a target, by which the table refers to it. A new target gets the next number. Numbers
+    /// are never reused.
     pub(super) fn target_number(&self, target: &Bound<'_, PyAny>) -> PyResult<u32> {
         let numbers = self.target_numbers.bind(target.py());
         if let Some(number) = numbers.get_item(target)? {
@@ -71,7 +71,7 @@ impl SharedTable {
         target.map_or(Ok(0), |target| self.target_number(target))
     }
 
-    /// Returns the record number at which a walk continues. Returns `None` at the end of the table.
+    /// Returns the record number at which a walk continues, or `None` at the end of the table.
     pub(super) fn more(&self, next: u32) -> Option<u32> {
         (!self.table().is_end(next)).then_some(next)
     }

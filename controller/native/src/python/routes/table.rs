@@ -19,7 +19,8 @@ use crate::routes::read_back::{EntryHead, Forms};
 use crate::routes::slot::RouteSlot;
 use crate::routes::table::{Column, WriteQueue};
 
-/// Prefixes that a walk found, and the prefix after which the walk continues.
+/// Prefixes that one step of a walk found, and the prefix after which the next
+/// step starts.
 type Walked<'py> = (Vec<Bound<'py, PyAny>>, Option<Bound<'py, PyAny>>);
 
 /// Converts an argument to a prefix. Raises ValueError for any other object.

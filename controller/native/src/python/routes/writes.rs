@@ -69,8 +69,8 @@ impl RouteBatch {
     }
 }
 
-/// Asks Python which targets may be written, and lets Python encode heads and tails that are
-/// missing.
+/// Asks Python which targets may be written. Lets Python encode the heads and tails (see
+/// `routes::writes`) that are not cached yet.
 fn prepare(
     py: Python<'_>,
     shared: &SharedTable,
@@ -150,7 +150,8 @@ impl RouteBatch {
         items.map(|(_, item)| u32::from(item.operation)).collect()
     }
 
-    /// Returns the routes whose target is not ready, with their targets.
+    /// Returns the routes that cannot be written yet, because their target is not ready, with
+    /// these targets.
     fn unready<'py>(&self, py: Python<'py>) -> PyResult<Pairs<'py>> {
         self.unready
             .iter()

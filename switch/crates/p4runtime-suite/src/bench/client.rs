@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements a P4Runtime client whose methods are the steps of cases: they return a failure unless the server responds
-//! as expected. This file has the client's stream and the arbitration messages.
+//! Implements a P4Runtime client for test cases. Each method is a step of a case, and fails unless the server responds
+//! as expected. This file has the stream and the arbitration messages.
 
 mod expected;
 mod packets;
@@ -51,8 +51,8 @@ impl Arbitration {
     }
 }
 
-/// The stream from the server. Some servers send nothing at all, not even the headers of the open stream, before their
-/// first message.
+/// The stream from the server, which may not be open yet. Before their first message, some servers do not even send the
+/// headers that open the stream.
 enum Inbound {
     Opening(JoinHandle<Result<Streaming<StreamMessageResponse>, Status>>),
     Open(Box<Streaming<StreamMessageResponse>>),

@@ -6,7 +6,7 @@ use sluice_p4runtime::proto::v1::{PacketIn, PacketMetadata, PacketOut};
 use crate::entity::number;
 use crate::outcome::{Failure, Outcome};
 
-/// Parts of the program that a packet can request to run through.
+/// Parts of the program that a packet can ask to pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(
     missing_docs,
@@ -31,7 +31,7 @@ pub enum Walk {
     Timeout = 15,
 }
 
-/// The frame to send, and further fields of the packet-out.
+/// The frame to send, and the metadata of the packet-out.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame {
     /// Source address.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests the checks of an entry's action: the action must belong to the table and be used in its scope, and each
-//! parameter must be given exactly once.
+//! Tests the checks of an entry's action. The table must allow the action in entries, and each parameter must be
+//! given exactly once.
 
 use super::prelude::*;
 

@@ -282,7 +282,8 @@ async fn a_backup_may_raise_its_id_above_the_primarys(t) {
 }
 
 async fn a_client_with_the_primarys_id_writes_without_a_stream_of_its_own(t) {
-    // The server trusts device, role and election id of a request, and need not check the connection.
+    // A request names device, role and election id. The server may trust them, and need not check on which
+    // connection the request came.
     let _primary = t.primary().await?;
     let mut c = t.client().await?;
     c.election_id = Some(t.id(100));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests batches in which some updates fail, for each atomicity.
+//! Tests batches in which some updates fail, for each value of the field
+//! `atomicity`.
 
 use super::prelude::*;
 

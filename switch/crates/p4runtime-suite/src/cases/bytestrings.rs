@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests numbers as bytestrings. Any zero padding is accepted, and the shortest form is returned. A value that does
-//! not fit is OUT_OF_RANGE.
+//! Tests numbers as bytestrings. The server must accept any zero padding, and return the shortest form. It must
+//! refuse a value that does not fit with OUT_OF_RANGE.
 
 use super::prelude::*;
 

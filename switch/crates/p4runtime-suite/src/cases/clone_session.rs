@@ -106,8 +106,8 @@ async fn an_entry_of_no_type_reads_groups_and_sessions(t) {
     let mut c = t.primary().await?;
     c.insert(session(7, vec![replica(1, 1)], 0), OK).await?;
     c.insert(multicast(7, vec![replica(1, 1)]), OK).await?;
-    // The specification does not say whether such a read must be supported. A server that supports it returns multicast
-    // groups and clone sessions.
+    // The specification does not say whether the server must support such a read. If it does, the read returns
+    // multicast groups and clone sessions.
     let wanted = PacketReplicationEngineEntry { r#type: None }.into_entity();
     let (read, status) = c.try_read(vec![wanted]).await;
     holds(status.is_err() || read.len() == 2, format!("{read:?}"))?;

@@ -104,7 +104,8 @@ async fn a_message_is_repeated_after_its_acknowledgement(t) {
     let first = c.next_of(list).await?;
     let ack = DigestListAck { digest_id: first.digest_id, list_id: first.list_id };
     c.send(Some(Request::DigestAck(ack))).await?;
-    // The answer to a later message shows that the acknowledgement has arrived.
+    // The answer to a later message proves that the server has received the
+    // acknowledgement.
     c.walks(Walk::Keyless, Frame::default()).await?;
     learn(&c, 1).await?;
     let again = c.next_of(list).await?;

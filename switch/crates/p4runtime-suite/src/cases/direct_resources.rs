@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests counters and meters of entries. Clients read and write them as a part of the entry, or as entities of their
-//! own.
+//! Tests direct counters and meters. Clients can read and write them as a part of their entry, or as entities of
+//! their own.
 
 use super::prelude::*;
 
@@ -70,7 +70,7 @@ async fn a_counter_counts_packets_and_bytes(t) {
     let read = c.entries(wants_counter()).await?;
     let data = read[0].counter_data.unwrap_or_default();
     same(data.packet_count, 3, "packets")?;
-    // The size may include the packet-out's header, but is the same for each packet.
+    // The counted size may include the packet-out's header, but must be the same for each packet.
     let frame = Frame::default().bytes().len() as i64;
     holds(data.byte_count == 3 * frame || data.byte_count == 3 * (frame + 4), format!("{data:?}"))?;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests requests for externs of other architectures. The suite's program has no such externs. So the server must
-//! refuse requests for one extern, and return no entries for a read of all externs.
+//! Tests requests for externs of other architectures, of which the suite's program has none. The server must
+//! refuse a request for one such extern. It must return no entries for a read of all of them.
 
 use super::prelude::*;
 

@@ -56,8 +56,8 @@ async fn it_is_notified_again_after_each_ttl(t) {
     let inserted = Instant::now();
     c.insert(timed(1, TTL), OK).await?;
     c.next_of(notice).await?;
-    // The time is measured from the insertion. The client may read the first notification late, so a time from there
-    // would be too short.
+    // The time is measured from the insertion, not from the first notification. The client may read that
+    // notification late, and the time from there would be too short.
     c.next_of(notice).await?;
     let took = inserted.elapsed();
     holds(took >= Duration::from_millis(700), format!("again after {took:?}"))?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests the checks of an entry's match fields: each field must belong to the table, be given at most once, have the
-//! declared match kind, and be canonical.
+//! Tests the checks of an entry's match fields. Each field must belong to the table, must not be given twice, must
+//! have the declared match kind, and must be in canonical form.
 
 use super::prelude::*;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Lists all cases, by the specification's sections. In a case, `t` is the bench and `c` is a client.
 
-/// Declares the cases of a section: a function for each, and `cases()`, which lists them in their order.
+/// Declares the cases of a section. Makes a function of each case, and a function `cases()` that lists
+/// them in the order of the declaration.
 macro_rules! section {
     ($title:literal; $(async fn $name:ident($bench:ident) $steps:block)*) => {
         /// Returns the section's cases.

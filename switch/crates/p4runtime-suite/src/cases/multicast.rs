@@ -64,7 +64,8 @@ async fn the_same_port_and_instance_twice_is_invalid(t) {
 
 async fn an_instance_beyond_the_targets_is_invalid(t) {
     let mut c = t.primary().await?;
-    // An instance must fit in `egress_rid`, which has 16 bits.
+    // An instance must fit in the metadata field `egress_rid`, which has 16
+    // bits.
     c.insert(multicast(5, vec![replica(1, 0x1_0000)]), INVALID).await?;
     c.insert(multicast(5, vec![replica(1, 0xffff), replica(2, 0)]), OK).await?;
 }

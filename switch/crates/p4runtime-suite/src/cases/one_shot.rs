@@ -7,7 +7,8 @@ fn shot(action: Option<TableAction>) -> TableEntry {
     entry("selector_table", vec![exact(1, 1)], action)
 }
 
-/// Returns an entry whose one-shot action set was valid before `change` was applied.
+/// Returns an entry with a one-shot action set. The set is valid, except for what
+/// `change` changes.
 fn altered(change: impl FnOnce(&mut ActionProfileActionSet)) -> TableEntry {
     let mut action = to_set(&[(5, 1)]);
     if let Some(table_action::Type::ActionProfileActionSet(set)) =

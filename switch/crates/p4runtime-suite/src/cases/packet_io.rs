@@ -186,7 +186,7 @@ async fn a_client_that_does_not_read_slows_nobody(t) {
     next.is_told(101, OK).await?;
     next.modify(exact_entry(1, 6), OK).await?;
     let frame = Frame { a: 1, src: 0x77, ..Frame::default() };
-    // Queues are bounded and may still be full: a packet may be lost, but not all of them.
+    // The queues are bounded and may still be full. So some packets may be lost, but not all of them.
     for _ in 0..ATTEMPTS {
         next.packet_out(frame.out(Walk::Exact)).await?;
         let comes = async {

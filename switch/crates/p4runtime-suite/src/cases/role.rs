@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests roles: the arbitration and the rights of each role. Server and client must agree on the scheme of a role's
-//! configuration. Other servers do not know the scheme of this project (sluice.p4runtime.v1.RoleConfig), and answer
-//! INVALID_ARGUMENT.
+//! Tests roles: the arbitration and the rights of each role. The specification leaves the format of a role's
+//! configuration to server and client. Servers that do not know this project's format
+//! (sluice.p4runtime.v1.RoleConfig) answer INVALID_ARGUMENT.
 
 use prost::Message;
 use sluice_p4runtime::ROLE_CONFIG_TYPE;
@@ -18,7 +18,7 @@ fn packed(config: &RoleConfig) -> prost_types::Any {
     }
 }
 
-/// Returns the primary of a role with this configuration. Skipped on servers that do not know the scheme.
+/// Returns the primary of a role with this configuration. Skips the case if the server does not know the format.
 async fn configured(t: &Bench, config: &RoleConfig) -> Outcome<Client> {
     let mut c = t.client().await?;
     c.role = t.role("configured");

@@ -5,7 +5,7 @@ use sluice_p4runtime::proto::v1::get_forwarding_pipeline_config_request::Respons
 
 use super::prelude::*;
 
-/// Returns a config that no server can realize.
+/// Returns a config that no server can load.
 fn broken() -> ForwardingPipelineConfig {
     ForwardingPipelineConfig {
         p4_device_config: b"{ nonsense".to_vec().into(),
@@ -104,7 +104,7 @@ async fn a_p4info_that_does_not_fit_the_device_config_is_invalid(t) {
 async fn an_empty_p4info_beside_a_program_names_nothing(t) {
     let mut c = t.primary().await?;
     let config = ForwardingPipelineConfig { p4info: Some(Default::default()), ..program::config() };
-    // The server may accept or refuse an empty P4Info, but must not end up in an unusable state.
+    // The server may accept or refuse an empty P4Info, but must stay usable.
     c.sets(Set::VerifyAndCommit, Some(config), [OK, INVALID]).await?;
     c.commit().await?;
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests errors of stream messages. These errors are optional. If a server sends none, the cases are skipped.
+//! Tests the errors that the server sends for messages on a stream. These errors are optional. If a server
+//! sends none, the cases are skipped.
 
 use super::prelude::*;
 use crate::bench::Client;
 use crate::outcome::Outcome;
 
-/// Returns the stream error that comes before the answer to a later arbitration update.
+/// Returns the stream error for an earlier message. Sends an arbitration update, after whose answer no
+/// more errors are expected.
 async fn error(c: &mut Client) -> Outcome<StreamError> {
     c.send_election_id().await?;
     let unsaid = || Failure::Skipped("optional, and not sent here".into());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests reads of table entries. A field with its default value is a wildcard; any other value is a filter.
+//! Tests reads of table entries. In a read request, a field with its default value matches every entry; any
+//! other value is a filter.
 
 use super::prelude::*;
 use crate::bench::{Bench, Client};

@@ -64,7 +64,7 @@ pub(crate) fn encode_call(
     table: &TableSchema,
     call: &ActionCall,
 ) -> Option<Action> {
-    // Compares names, because the program has a copy of an action for every table that uses it.
+    // Compares names, because the program has a separate copy of an action for each table that uses it.
     let name = &context.program.actions.get(call.action.index())?.name;
     let mut known = table
         .actions
@@ -190,8 +190,8 @@ pub(crate) fn encode_weight(profile: &ProfileSchema, weight: u32) -> i32 {
     }
 }
 
-/// Checks a group's size against a limit; 0 means no limit. The size is the number of members or the sum of their
-/// weights, as the profile defines.
+/// Checks a group's size against a limit; limit 0 means no limit. The profile defines whether the size is the
+/// number of members or the sum of their weights.
 pub(crate) fn check_size(
     profile: &ProfileSchema,
     weights: impl Iterator<Item = u32>,
@@ -219,8 +219,8 @@ pub(crate) fn check_size(
     Ok(())
 }
 
-/// Decodes a watch port. `watch` is `None` if the client gave none. `Some(None)` stands for the deprecated field
-/// `watch`, which is refused. A given port must exist on the device.
+/// Decodes a watch port, which must be a port of the device. `watch` is `None` if the client gave no watch port.
+/// `Some(None)` means that the client used the deprecated field `watch`, which is refused.
 pub(crate) fn watch_port(
     context: &Context<'_>,
     watch: Option<Option<&[u8]>>,

@@ -13,7 +13,7 @@ use crate::proto::v1::{CounterEntry, Index, MeterEntry, P4Data, RegisterEntry, p
 use crate::schema::names;
 use crate::schema::{ArraySchema, RegisterSchema, unknown};
 
-/// A checked write to cells, which is performed together with the commit of its batch.
+/// A write to cells. It has been checked, and is performed together with the commit of its batch.
 pub(crate) enum CellWrite {
     /// Sets counters to (packets, bytes).
     Counter(sluice_program::CounterId, Range<usize>, u64, u64),
@@ -102,8 +102,8 @@ pub(crate) fn counter(
     Ok(Some(CellWrite::Counter(array.id, cells, packets, bytes)))
 }
 
-/// Checks a write to an indirect meter. Without a configuration, the meter returns to the default. With counter data,
-/// the per-colour counters of the meter are reset to 0.
+/// Checks a write to an indirect meter. Without a configuration in the request, the meter returns to its default.
+/// With counter data in the request, the per-colour counters of the meter are reset to 0.
 pub(crate) fn meter(
     context: &Context<'_>,
     operation: Operation,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Translates the values of counters and meters, both of arrays and of table entries (P4Runtime specification,
-//! "CounterEntry", "MeterEntry").
+//! Translates the values of counters and meters, for cells of arrays and for table entries (P4Runtime
+//! specification, "CounterEntry", "MeterEntry").
 
 use sluice_tables::{Meter, MeterConfig as TableMeterConfig};
 
@@ -25,7 +25,7 @@ pub(crate) fn encode_counter(packets: u64, bytes: u64) -> CounterData {
     }
 }
 
-/// Decodes a meter's configuration, by the rules of its type.
+/// Decodes a meter's configuration. The rules depend on the meter's type.
 pub(crate) fn decode_config(
     config: &MeterConfig,
     kind: MeterType,
@@ -91,7 +91,8 @@ pub(crate) fn reset_colors(meter: &Meter) {
     meter.colors().iter().for_each(|cell| cell.set(0, 0));
 }
 
-/// Returns whether a client resets the per-colour counters. Any value but 0 is an error.
+/// Returns whether a client asks to reset the per-colour counters. The only accepted value of these counters
+/// is 0.
 pub(crate) fn check_colors(counters: Option<&MeterCounterData>) -> UpdateResult<bool> {
     let Some(counters) = counters else {
         return Ok(false);

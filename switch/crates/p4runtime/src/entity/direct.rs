@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Translates direct counters and meters (P4Runtime specification, "Direct Resources").
 //!
-//! Direct resources are part of the entry's shared state, outside of the tables' versions. A batch that is rolled back
-//! must leave them unchanged. So writes are collected, and performed after the commit. Writes to an entry that the same
-//! batch inserts are performed at once, because no packet sees this entry before the commit.
+//! All versions of an entry share its direct counter and meter, so rolling back to an earlier version does not restore
+//! them. A batch that is rolled back must nevertheless leave them unchanged. So writes are collected, and performed
+//! after the commit. If the same batch has inserted the entry, a write is performed at once, because no packet can see
+//! this entry before the commit.
 
 use sluice_tables::{EntryState, Meter, MeterConfig as TableMeterConfig, Transaction};
 
@@ -69,7 +70,7 @@ impl DirectWrites {
         self.0.iter().for_each(Write::perform);
     }
 
-    /// Collects the writes of direct resources that are part of a table entry's update.
+    /// Collects the writes to direct resources that a table entry's update contains.
     pub(crate) fn of_entry(
         &mut self,
         operation: Operation,
@@ -102,7 +103,7 @@ impl DirectWrites {
         Ok(())
     }
 
-    /// Collects the write of a direct counter that a client sends without its entry.
+    /// Collects the write of a direct counter that a client sends as an entity of its own (DirectCounterEntry).
     pub(crate) fn counter(
         &mut self,
         context: &Context<'_>,
@@ -122,8 +123,8 @@ impl DirectWrites {
         Ok(())
     }
 
-    /// Collects the write of a direct meter that a client sends without its entry. Without a configuration, the meter
-    /// returns to the default.
+    /// Collects the write of a direct meter that a client sends as an entity of its own (DirectMeterEntry). Without a
+    /// configuration, the meter returns to the default.
     pub(crate) fn meter(
         &mut self,
         context: &Context<'_>,
@@ -163,7 +164,7 @@ fn decode_counter(table: &TableSchema, data: &CounterData) -> UpdateResult<(u64,
     cell::decode_counter(data)
 }
 
-/// Finds the table and the entry that a direct resource belongs to.
+/// Finds the table and the entry to which a direct resource belongs.
 fn find<'a>(
     context: &Context<'a>,
     transaction: &Transaction<'_>,
@@ -180,7 +181,7 @@ fn find<'a>(
     Ok((table, transaction.entry(table.id, &key, priority)?.into()))
 }
 
-/// Returns the value of a direct counter. The value is 0 for an entry without state.
+/// Returns the value of a direct counter. Returns 0 for an entry that keeps no state.
 pub(crate) fn counter_data(state: Option<&EntryState>) -> CounterData {
     let (packets, bytes) = state.map_or((0, 0), |state| state.counter().get());
     cell::encode_counter(packets, bytes)
@@ -196,7 +197,7 @@ pub(crate) fn meter_counters(meter: Option<&Meter>) -> Option<MeterCounterData> 
     meter.map(encode_colors)
 }
 
-/// Encodes the direct resources of an entry that the client requested and that the table has.
+/// Encodes the direct resources of an entry, as far as the client requested them and the table has them.
 pub(crate) fn encode(
     table: &TableSchema,
     state: Option<&EntryState>,

@@ -14,8 +14,8 @@ use crate::proto::v1::{FieldMatch, TableEntry};
 use crate::schema::names::{self, Names};
 use crate::schema::{MatchField, TableSchema};
 
-/// Decodes a key. Returns one field for each of `fields`, in the same order. Fields that the client omits are "don't
-/// care".
+/// Decodes a key. Returns one field for each of `fields`, in the same order. If the client omits a field, the field
+/// is "don't care".
 pub(crate) fn decode(fields: &[MatchField], matches: &[FieldMatch]) -> UpdateResult<Vec<KeyField>> {
     for (index, field_match) in matches.iter().enumerate() {
         let id = field_match.field_id;
@@ -100,9 +100,9 @@ fn decode_field(field: &MatchField, given: Option<&FieldMatch>) -> UpdateResult<
     }
 }
 
-/// Decodes longest-prefix, ternary and range matches on fields whose type is a string. Strings have no order and no
-/// bits. So such a match must select exactly one string ("Translation of Match Fields"). The mask or prefix length of
-/// such a match has the width of the program's type.
+/// Decodes longest-prefix, ternary and range matches on fields whose type is a string for clients. Strings have no
+/// order and no bits, so such a match must select exactly one string ("Translation of Match Fields"). The mask or
+/// prefix length has the width of the type in the program.
 mod to_numbers {
     use std::borrow::Cow;
 
@@ -163,7 +163,7 @@ mod to_numbers {
     }
 }
 
-/// Returns whether every string of a key has a number. Values that are not strings count as known.
+/// Returns whether each string in a key has a number already. Ignores values that are not strings.
 pub(crate) fn knows(fields: &[MatchField], matches: &[FieldMatch]) -> bool {
     matches.iter().all(|given| {
         let field = fields.iter().find(|field| field.id == given.field_id);
@@ -182,7 +182,7 @@ pub(crate) fn knows(fields: &[MatchField], matches: &[FieldMatch]) -> bool {
     })
 }
 
-/// Returns the all-ones mask of an exactly matched field.
+/// Returns the mask of a field that is matched exactly: all ones.
 fn ones(width: usize) -> Vec<u8> {
     let mut mask = vec![0xff; width.div_ceil(8)];
     if !width.is_multiple_of(8) {
@@ -245,7 +245,8 @@ fn decode_ternary(ternary: &Ternary, width: usize) -> UpdateResult<KeyField> {
 fn decode_range(range: &Range, width: usize) -> UpdateResult<KeyField> {
     let low = check(&range.low, width)?;
     let high = check(&range.high, width)?;
-    // Both bounds are in shortest form. So the longer bound is larger, and bounds of equal length compare as bytes.
+    // Both bounds are in shortest form. So if one is longer, it is larger, and bounds of equal length compare as
+    // bytes.
     if (low.len(), low) > (high.len(), high) {
         return Err(UpdateError::invalid(
             "the low bound is above the high bound",

@@ -2,8 +2,9 @@
 //! Translates P4Runtime's entities to and from the types of the tables crate. There is one file for each kind of
 //! entity.
 //!
-//! Decoding checks the form of a message, as the specification requires. The transaction checks the conditions that
-//! depend on the state of tables. Encoding is canonical: an entity that was read can be written back unchanged.
+//! Decoding checks the form of a message, as the specification requires. The transaction checks what depends on the
+//! content of the tables. Encoding uses the specification's canonical form, so a client can write back unchanged
+//! what it has read.
 
 pub(crate) mod action;
 pub(crate) mod array;
@@ -23,7 +24,7 @@ use crate::error::{UpdateError, UpdateResult};
 use crate::proto::v1::update;
 use crate::schema::{Schema, TableSchema};
 
-/// Context of decoding and encoding.
+/// What decoding and encoding need to know.
 pub struct Context<'a> {
     /// The objects that clients can name.
     pub schema: &'a Schema,
@@ -47,7 +48,7 @@ pub enum Operation {
     Insert,
     /// The entity must exist.
     Modify,
-    /// The entity must exist. Only its key matters.
+    /// The entity must exist. The message's other fields than the key are ignored.
     Delete,
 }
 

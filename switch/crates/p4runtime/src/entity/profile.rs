@@ -91,8 +91,8 @@ fn decode_group(
 ) -> UpdateResult<GroupSpec> {
     let most = profile.max_group_size;
     let max_size = match u32::try_from(group.max_size) {
-        // With size 0, the client leaves the size to the server, although the specification requires a number. The
-        // server uses the largest size.
+        // Size 0 means that the client leaves the size to the server, although the specification requires a size.
+        // The server uses the largest size.
         Ok(0) => 0,
         Ok(size) if most == 0 || size <= most => size,
         _ => {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Decodes the optional fields of a table entry that a read request asks for.
+//! Decodes which optional fields of a table entry a read request asks for.
 
 use crate::error::{UpdateError, UpdateResult};
 use crate::proto::v1::TableEntry;
 use crate::schema::TableSchema;
 
-/// Optional fields of a table entry. A read request asks for a field by setting the field.
+/// Optional fields of a table entry. A read request asks for a field by including it in the entry that it
+/// sends.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RequestedFields {
     pub(crate) counter: bool,
@@ -15,7 +16,8 @@ pub(crate) struct RequestedFields {
 }
 
 impl RequestedFields {
-    /// Decodes the selected parts of a request for one table. Refuses parts that the table does not have.
+    /// Decodes the requested fields, for a request that names one table. Refuses fields that this table
+    /// does not have.
     pub(crate) fn decode(table: &TableSchema, entry: &TableEntry) -> UpdateResult<Self> {
         let wanted = Self::of(entry);
         let has_meter = table.direct_meter.is_some();
@@ -40,7 +42,8 @@ impl RequestedFields {
         Ok(wanted)
     }
 
-    /// Decodes the selected parts of a request for all tables. Each table returns the parts that it has.
+    /// Decodes the requested fields, for a request for all tables. Each table returns those of the fields
+    /// that it has.
     pub(crate) fn of(entry: &TableEntry) -> Self {
         Self {
             counter: entry.counter_data.is_some(),

@@ -81,7 +81,7 @@ fn apply_entry(
     direct.of_entry(operation, table, entry, stored.into())
 }
 
-/// Updates an entry of a constant table. Only the entry's direct resources can be written.
+/// Updates an entry of a constant table. The client can change only the entry's direct resources.
 fn modify_constant(
     transaction: &mut Transaction<'_>,
     operation: Operation,
@@ -128,7 +128,7 @@ fn apply_default(
         Some(given) => Some(action::decode(context, table, given, true)?),
         None => None,
     };
-    // Without an action, the default entry returns to the action and the metadata of the program.
+    // Without an action in the update, the default entry returns to the program's action and metadata.
     let spec = action.map(|action| DefaultSpec {
         action,
         controller_metadata: entry.controller_metadata,
@@ -139,9 +139,9 @@ fn apply_default(
     direct.of_entry(operation, table, entry, stored.into())
 }
 
-/// Checks the rules on idle timeouts. The errors have the wording and order of p4lang's PI, because clients compare the
-/// texts of errors. There is one difference: PI accepts a timeout of a default entry if the table supports timeouts.
-/// This function refuses such a timeout, as the specification ("Idle-timeout") requires.
+/// Checks the rules on idle timeouts. The texts and the order of the errors are those of p4lang's PI, because some
+/// clients compare error texts. One rule differs: PI accepts a timeout of a default entry if the table supports
+/// timeouts. This function refuses it, as the specification ("Idle-timeout") requires.
 fn check_idle_timeout(table: &TableSchema, entry: &TableEntry) -> UpdateResult {
     let refused = match entry.idle_timeout_ns {
         _ if entry.time_since_last_hit.is_some() => {
@@ -166,7 +166,7 @@ fn check_fields(entry: &TableEntry) -> UpdateResult {
     Ok(())
 }
 
-/// Encodes an entry as a client would write it, with the selected parts. `now_us` is the switch's time.
+/// Encodes an entry as a client would write it, with the requested optional fields. `now_us` is the switch's time.
 pub(crate) fn encode(
     context: &Context<'_>,
     table_id: u32,
@@ -196,8 +196,8 @@ pub(crate) fn encode(
     })
 }
 
-/// Encodes a table's default entry. If neither the program nor a client has set an action, the default action is
-/// NoAction. NoAction has no P4Info id, so in this case the encoded entry has no action.
+/// Encodes a table's default entry. If neither the program nor a client has set a default action, it is NoAction.
+/// NoAction has no P4Info id, so the encoded entry then has no action.
 pub(crate) fn encode_default(
     context: &Context<'_>,
     table_id: u32,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Translates parser value sets (P4Runtime specification, "ValueSetEntry"). Value sets always exist. An update replaces
-//! all members of a value set.
+//! Translates parser value sets (P4Runtime specification, "ValueSetEntry"). A value set always exists, so the only
+//! update is to replace all its members.
 
 use sluice_tables::{KeyField, Transaction};
 

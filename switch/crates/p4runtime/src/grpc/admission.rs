@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Limits the number of requests in flight and the bytes of their messages.
 //!
-//! A layer around the services follows the frames of each request's body. Before the bytes of a message are received,
-//! its announced length is charged to a budget that all connections share. A message that exceeds the budget, or its
-//! method's limit, ends its request with RESOURCE_EXHAUSTED. A charge is released when the request is answered or when
-//! the stream's next message begins.
+//! A layer around the services reads the length that each message announces, before the bytes of the message are
+//! received. It charges this length to a budget that all connections share. If a message exceeds the budget, or the
+//! limit of its method, its request ends with RESOURCE_EXHAUSTED. The charge is released when the request is answered,
+//! or on a stream when the next message begins.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ fn add(counter: &AtomicUsize, amount: usize, limit: usize) -> bool {
     counter.fetch_update(order, order, sum).is_ok()
 }
 
-/// A request in flight, with the bytes of its message.
+/// A request in flight, with the charged length of its current message.
 #[derive(Debug)]
 struct Charge {
     budget: Arc<Budget>,
@@ -59,7 +59,7 @@ struct Charge {
 }
 
 impl Charge {
-    /// Releases the bytes of the last message, and charges the bytes of the next one.
+    /// Releases the charge of the last message, and charges the length of the next one.
     fn set(&self, bytes: usize) -> Result<(), Status> {
         let mut charged = self.bytes.lock();
         self.budget.bytes.fetch_sub(*charged, Ordering::Relaxed);
@@ -81,7 +81,7 @@ impl Drop for Charge {
     }
 }
 
-/// A request that has no answer yet.
+/// A request that has not been answered yet.
 struct Answering(Arc<Budget>);
 
 impl Drop for Answering {
@@ -101,7 +101,7 @@ impl<S> Layer<S> for Admission {
     }
 }
 
-/// A service that receives only requests that fit the budget.
+/// Passes only those requests to the inner service that fit the budget.
 #[derive(Debug, Clone)]
 pub(crate) struct Admitted<S> {
     inner: S,
@@ -146,7 +146,7 @@ where
         let answer = self.inner.call(request.map(measured));
         Box::pin(async move {
             let answer = answer.await;
-            // Order: the charge is held until here, because a message is in use until its request is answered.
+            // Order: the charge is released only here, because the message is in memory until its request is answered.
             drop((answering, charge));
             answer
         })

@@ -67,7 +67,7 @@ impl fmt::Display for Address {
 /// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
-    /// A Unix socket, with the file to remove at the end.
+    /// A Unix socket, and the socket's file, which is removed at the end.
     Unix(UnixListener, SocketFile),
     /// A TCP socket.
     Tcp(TcpListener),
@@ -77,7 +77,7 @@ impl Listener {
     /// Binds an address and listens. `access` restricts the users who may open a Unix socket.
     ///
     /// # Errors
-    /// Errors from the kernel, or an obstacle at the path of a Unix socket.
+    /// Errors from the kernel, or something that is in the way at the path of a Unix socket.
     pub fn bind(address: &Address, access: Access) -> io::Result<Self> {
         match address {
             Address::Unix(path) => {
@@ -259,7 +259,7 @@ impl Incoming {
                 .poll_accept(context)
                 .map_ok(|(stream, _)| Transport::Unix(stream)),
             Accept::Tcp(listener) => listener.poll_accept(context).map_ok(|(stream, _)| {
-                // The connection works without TCP_NODELAY too, only with more delay.
+                // TCP_NODELAY only shortens delays. The connection works without it, so a failure is ignored.
                 let _ = stream.set_nodelay(true);
                 Transport::Tcp(stream)
             }),

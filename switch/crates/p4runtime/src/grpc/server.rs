@@ -23,7 +23,7 @@ use crate::proto::v1::p4_runtime_server::P4RuntimeServer;
 use crate::stream::digest_task;
 use crate::stream::hub::{DigestMessage, Hub};
 
-/// Largest number of open requests and streams of one connection. Further requests of the client wait.
+/// Largest number of open requests and streams of one connection. If a client opens more, HTTP/2 makes it wait.
 const MAX_STREAMS: u32 = 160;
 
 /// HTTP/2 flow-control windows in bytes. The windows are large, so that a large request need not wait for window
@@ -62,7 +62,7 @@ pub enum ServeError {
 }
 
 impl Server {
-    /// Binds a TCP address (`HOST:PORT`), for a device whose handler is `hub`.
+    /// Binds a TCP address (`HOST:PORT`). `hub` must be the handler of the device.
     pub async fn bind(
         address: &str,
         device_id: u64,
@@ -74,7 +74,7 @@ impl Server {
         Ok(Self::new(listener, device_id, device, hub, digests))
     }
 
-    /// Creates a server on a socket that listens already, for a device whose handler is `hub`.
+    /// Creates a server on a socket that listens already. `hub` must be the handler of the device.
     pub fn new(
         listener: Listener,
         device_id: u64,
@@ -92,8 +92,8 @@ impl Server {
         }
     }
 
-    /// Accepts writes with the primary's election id on any connection, as the specification allows. By default, only
-    /// the connection of the primary's stream may carry writes.
+    /// Accepts writes with the primary's election id on any connection, as the specification allows. Without this
+    /// call, the server accepts them only on the connection of the primary's stream.
     pub fn with_writes_from_any_connection(self) -> Self {
         Self {
             any_connection: true,
@@ -106,7 +106,8 @@ impl Server {
         Self { beside, ..self }
     }
 
-    /// Restricts roles without a configuration to objects that the program assigns to them or to no role.
+    /// Makes the program's annotations restrict roles. A role without a configuration then has access only to objects
+    /// that the program assigns to it, or to no role.
     pub fn with_roles_by_annotation(self) -> Self {
         self.control.hub().enforce_annotations();
         self

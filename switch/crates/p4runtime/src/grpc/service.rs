@@ -38,13 +38,13 @@ pub(crate) const API_VERSION: &str = "1.5.0";
 /// would clear new pages again and again.
 const READ_CHUNK: usize = 32 * 1024;
 
-/// Largest number of reads in flight. Each read holds its result until the client has taken it.
+/// Largest number of reads in flight. Each read keeps its result in memory until the client has received it.
 const MAX_READS: usize = 64;
 
-/// Largest number of bytes of a client's message that a stream error returns.
+/// Largest number of bytes that a stream error quotes of a client's message.
 const MAX_ECHO: usize = 16 << 10;
 
-/// Largest number of packet-outs that are sent together.
+/// Largest number of packet-outs that are passed to the device together.
 const PACKET_OUTS: usize = 64;
 
 /// The P4Runtime service of one device.
@@ -58,8 +58,8 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Creates the service of a device. The service passes acknowledgements of digest lists to the task that buffers
-    /// digests.
+    /// Creates the service of a device. Acknowledgements of digest lists go to the queue `acknowledgements`, from which
+    /// the task that buffers digests takes them.
     pub(crate) fn new(
         control: Arc<Control>,
         acknowledgements: mpsc::Sender<Acknowledgement>,
@@ -162,7 +162,8 @@ impl P4Runtime for Service {
     }
 }
 
-/// Sends the entities in chunks, as fast as the client takes them. Sends the status of the batch last.
+/// Sends the entities in chunks. Waits until the client has received a chunk before it builds the next one. Sends the
+/// status of the batch last.
 async fn send_reading(
     reading: Reading,
     results: Vec<UpdateResult>,
@@ -185,12 +186,12 @@ async fn send_reading(
         return;
     }
     if let Err(status) = batch_status(&results) {
-        // If the client has gone, the status has no receiver.
+        // Sending fails if the client has disconnected. Nobody needs the status then.
         let _ = sender.send(Err(status)).await;
     }
 }
 
-/// Packet-outs, each as its message and as the packet that enters the pipeline.
+/// Packet-outs. Each is kept in two forms: the client's message, and the packet that enters the pipeline.
 type PacketOuts = Vec<(Bytes, Vec<u8>)>;
 
 /// Returns the next message of a stream if it has arrived already.
@@ -202,7 +203,7 @@ fn arrived(requests: &mut Streaming<Bytes>) -> Option<Result<Option<Bytes>, Stat
     }
 }
 
-/// One controller's stream, for as long as its requests are read.
+/// The requests of one controller's stream.
 struct Session {
     service: Service,
     id: u64,
@@ -239,7 +240,7 @@ impl Session {
                 Err(status) if status.code() == Code::ResourceExhausted => {
                     return self.hub().end(self.id, status);
                 }
-                // The transport reports the error: the client has gone.
+                // An error of the transport means that the client has disconnected.
                 Ok(None) | Err(_) => return,
             };
             if let Some(packet) = self.packet_of(&message) {
@@ -291,15 +292,15 @@ impl Session {
         self.hub().send_error(self.id, error);
     }
 
-    /// Returns the packet in a packet-out, without decoding it to a message. Returns `None` for any other message.
+    /// Returns the packet of a packet-out, without building the protobuf message. Returns `None` for any other message.
     fn packet_of(&self, message: &Bytes) -> Option<Vec<u8>> {
         let pipeline = self.hub().running()?;
         let header = pipeline.schema.packet_out.as_ref()?;
         packets::packet_out(header, message)
     }
 
-    /// Sends the packet-outs of a client with full rights together, so that they wake a worker once. Reports those that
-    /// find no room. Decodes those of other clients, to check them one by one.
+    /// Sends the packet-outs of a client. If the client may send every packet-out, sends them together, so that they
+    /// wake a worker once, and reports those that find no room. Otherwise decodes and checks each of them.
     fn send(&self, waiting: &mut PacketOuts) {
         if waiting.is_empty() {
             return;
@@ -392,7 +393,7 @@ impl Session {
                 ack.digest_id
             ))
         } else {
-            // If the queue is full, the acknowledgement is dropped. The drop has the same effect as a loss in transit.
+            // If the queue is full, drops the acknowledgement, as if it had been lost in transit.
             let _ = self
                 .service
                 .acknowledgements
@@ -406,7 +407,7 @@ impl Session {
     }
 }
 
-/// Returns the error of a packet-out that the queue of packet-outs cannot hold.
+/// Returns the error that reports a packet-out that was dropped because its queue is full.
 fn queue_full() -> UpdateError {
     UpdateError {
         code: tonic::Code::ResourceExhausted,

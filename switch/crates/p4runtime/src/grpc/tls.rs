@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Configures TLS for gRPC: the server's certificate, and the authority that must have issued the clients'
-//! certificates.
+//! Configures TLS for gRPC: the server's certificate, and the certificate authority whose certificates clients must
+//! present.
 //!
-//! A client without an accepted certificate is disconnected without a TLS alert. The servers of the gRPC project do the
-//! same. The client then reports "Socket closed", an error that gRPC users know. After an alert, the client would
-//! report corrupted data.
+//! The server closes the connection of a client without an accepted certificate, and sends no TLS alert. The servers of
+//! the gRPC project do the same. The client then reports "Socket closed", an error that gRPC users know. After an
+//! alert, it would report corrupted data.
 
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
@@ -12,7 +12,8 @@ use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 /// bytes and this length.
 const ALERT: ([u8; 5], usize) = ([0x17, 3, 3, 0, 19], 24);
 
-/// Progress of a TLS 1.3 handshake, inferred from the encrypted records. Without TLS, no record looks like an alert.
+/// Progress of a TLS 1.3 handshake, inferred from the lengths of the encrypted records. On a connection without TLS no
+/// data look like an alert, so nothing is withheld.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Handshake {
     /// The server has sent nothing.
@@ -20,11 +21,11 @@ pub(crate) enum Handshake {
     Begun,
     /// The server has sent its certificate.
     Answered,
-    /// The client has answered.
+    /// The client has sent its certificate, or an empty one.
     Told,
     /// The server has accepted the client.
     Done,
-    /// The server has refused the client: nothing more is sent.
+    /// The server has refused the client. All further data to the client are withheld.
     Refused,
 }
 
@@ -61,7 +62,7 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Creates settings with this certificate (with its chain) and key. The server accepts all clients.
+    /// Creates settings with this certificate, its chain and its key. The server accepts clients without a certificate.
     pub fn new(certificate: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         Self {
             certificate: certificate.into(),
@@ -70,7 +71,7 @@ impl Tls {
         }
     }
 
-    /// Makes the server accept only clients with a certificate of this authority.
+    /// Makes the server accept only clients with a certificate that this authority has issued.
     pub fn require_clients_of(self, authority: impl Into<Vec<u8>>) -> Self {
         Self {
             client_authority: Some(authority.into()),

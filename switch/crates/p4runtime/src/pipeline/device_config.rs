@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Extracts the program from a `p4_device_config`: p4c's BMv2 JSON, either plain or inside the message
-//! `p4.tmp.P4DeviceConfig`. BMv2's first P4Runtime server took this message, and p4lang's `p4runtime_lib` still sends
-//! it.
+//! Extracts the program from a `p4_device_config`. The program is p4c's BMv2 JSON, either plain or inside the message
+//! `p4.tmp.P4DeviceConfig`. BMv2's first P4Runtime server required this message, and p4lang's `p4runtime_lib` still
+//! sends it.
 
 use bytes::Bytes;
 use prost::Message;
@@ -15,8 +15,8 @@ struct Envelope {
     device_data: Bytes,
 }
 
-/// Returns the JSON. Returns the bytes unchanged if they begin like JSON or are not such a message. The JSON parser
-/// then reports any mistake in them.
+/// Returns the JSON. Bytes that begin like JSON, or that are not such a message, are returned unchanged, so that the
+/// JSON parser reports what is wrong with them.
 pub(crate) fn json(device_config: &Bytes) -> Bytes {
     let first = device_config
         .iter()
@@ -40,7 +40,7 @@ mod tests {
             device_data: Bytes::copy_from_slice(device_data),
         }
         .encode_to_vec();
-        bytes.extend([0x12, 0x03, 0x0a, 0x01, 0x20]); // extras: a message that this switch does not know
+        bytes.extend([0x12, 0x03, 0x0a, 0x01, 0x20]); // field `extras`, whose content this switch does not know
         bytes.into()
     }
 

@@ -21,11 +21,11 @@ use crate::proto::v1::get_forwarding_pipeline_config_request::ResponseType;
 use crate::schema::{DigestSchema, Plans, Schema};
 use crate::stream::digest::DigestConfigs;
 
-/// A pipeline that has been verified. The pipeline runs when the device has loaded its store.
+/// A pipeline that has been verified. It runs from the moment when the device loads its store.
 pub struct Pipeline {
     /// The objects that clients can name.
     pub schema: Schema,
-    /// Plans to decode table entries in one step.
+    /// For each suitable table, a plan to decode its entries in one step.
     pub plans: Plans,
     /// The tables, counters and other state of the program.
     pub store: Arc<Store>,
@@ -38,7 +38,7 @@ pub struct Pipeline {
 
 impl Pipeline {
     /// Verifies a configuration: the device config must hold p4c's BMv2 JSON, and P4Info must fit this program. Creates
-    /// the pipeline's state with the settings of `device`.
+    /// the tables and counters of the program, with the settings of `device`.
     pub fn new(config: ForwardingPipelineConfig, device: &Device) -> Result<Self, Status> {
         let Some(p4info) = config.p4info else {
             return Err(Status::invalid_argument(
@@ -66,7 +66,7 @@ impl Pipeline {
         self.schema.digest_named(&digest.name)
     }
 
-    /// Returns the context of decoding and encoding.
+    /// Returns what decoding and encoding need to know.
     pub fn context(&self) -> Context<'_> {
         let program = self.store.program();
         Context {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements RECONCILE_AND_COMMIT: carries the state of the running pipeline over into the new one. Refuses the new
-//! pipeline if the state does not fit.
+//! Implements RECONCILE_AND_COMMIT: carries the state of the running pipeline over to the new pipeline. If the state
+//! does not fit, refuses the new pipeline.
 //!
-//! The state is carried over as a client would do it. The server reads the state from the old pipeline, and writes it
-//! to the new pipeline by P4Info ids.
+//! The server does what a client would do: it reads the state from the old pipeline, and writes it to the new
+//! pipeline by P4Info ids.
 
 use std::sync::Arc;
 
@@ -40,7 +40,8 @@ fn everything() -> [Entity; 9] {
     everything.map(|kind| Entity { entity: Some(kind) })
 }
 
-/// Reads all state that clients have written. A sweep then removes the strings that were not read.
+/// Reads all state that clients have written, which marks every string in this state as used. The sweep that called
+/// this then removes all other strings.
 pub(crate) fn read_all(pipeline: &Arc<Pipeline>) {
     let (entities, _) = read::read(pipeline, Rights::default(), &everything(), 0);
     entities.for_each(drop);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Handles Read requests: returns the entities that match them (P4Runtime specification, "Read RPC", "Wildcard Reads").
+//! Handles Read requests: returns the entities that match the requests (P4Runtime specification, "Read RPC", "Wildcard
+//! Reads").
 //!
-//! A read is consistent: one view of the tables serves the whole request. While the view is held, the read only
-//! collects references. The messages are built afterwards, a chunk at a time, so that a slow client delays no other
-//! request.
+//! A read is consistent, because one view of the tables serves the whole request. Writes wait while the view is held.
+//! So the read only collects references meanwhile, and builds the messages afterwards, one chunk at a time. A slow
+//! client therefore delays no other request.
 
 mod entity_ref;
 mod select;
@@ -31,7 +32,7 @@ pub struct Reading {
     now_us: u64,
 }
 
-/// Reads the entities that match the requests and are in the role's scope. Also returns a result for each request, in
+/// Reads the entities that match the requests and that the role may access. Also returns a result for each request, in
 /// order.
 pub(crate) fn read(
     pipeline: &Arc<Pipeline>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Resolves a read request: finds the entities that pass its filters.
+//! Finds the entities that a read request selects.
 
 use std::collections::BTreeMap;
 
@@ -77,7 +77,7 @@ impl EntityCollector<'_> {
                 self.view.default_entry(table.id),
             )]);
         }
-        // A read must not assign numbers to new strings.
+        // A read must not assign numbers to strings that are new.
         if !key::knows(&table.fields, &filter.r#match) {
             return Ok(Vec::new());
         }
@@ -287,7 +287,7 @@ impl EntityCollector<'_> {
         Ok(())
     }
 
-    /// Returns the cells of an array that a request selects. Ignores the index in a request for all arrays.
+    /// Returns the cells of an array that a request selects. If the request is for all arrays, ignores its index.
     fn cells<Id>(
         &self,
         array: &ArraySchema<Id>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Binds P4Info's objects to the program's objects, one kind after another.
+//! Finds the program's object for each object of P4Info, one kind of objects after another.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn different(kind: &'static str, name: &str, difference: String) -> SchemaError 
     }
 }
 
-/// Inserts an object under its P4Info id, which must be unique and not 0.
+/// Inserts an object under its P4Info id. The id must not be 0 or already in use.
 fn insert<T>(map: &mut BTreeMap<u32, T>, id: u32, name: &str, object: T) -> Result<()> {
     if id == 0 {
         return Err(SchemaError::Malformed(format!("{name:?} has id 0")));
@@ -149,8 +149,8 @@ impl Binder<'_> {
         )
     }
 
-    /// Returns whether P4Info lacks a table that clients should see. If so, the P4Info belongs to another program.
-    /// Tables that p4c itself creates do not count; they have no key, or only constant entries.
+    /// Returns whether a table that clients should see is missing in P4Info. If so, the P4Info belongs to another
+    /// program. Tables that p4c itself creates may be missing: they have no key, or only constant entries.
     fn is_unlisted(&self, table: &Table) -> bool {
         let listed = |info: &config::Table| {
             let preamble = info.preamble.as_ref();
@@ -204,8 +204,8 @@ impl Binder<'_> {
                 is_const: table.is_const_table,
                 const_default: table.const_default_action_id != 0,
             };
-            // The opposite difference is allowed: p4c omits meters and profiles from the P4Info of P4_14 programs.
-            // Clients cannot use these.
+            // P4Info may lack a meter or profile that the program has, because p4c leaves them out of the P4Info of
+            // P4_14 programs. Clients cannot use these.
             if schema.direct_meter.is_some() && program_table.meter.is_none() {
                 let difference = "only P4Info has a direct meter".into();
                 return Err(different("table", name, difference));
@@ -219,7 +219,7 @@ impl Binder<'_> {
         Ok(())
     }
 
-    /// Attaches to each field the string translation of its type.
+    /// Adds to each field the strings of its type, if the type is a string for clients.
     fn name_fields(
         &mut self,
         name: &str,
@@ -234,7 +234,7 @@ impl Binder<'_> {
         Ok(())
     }
 
-    /// Binds a table's actions by name. Searches only the table's own actions, because p4c may have made a copy of an
+    /// Finds a table's actions by name. Searches only the table's own actions, because p4c may have made a copy of an
     /// action for each table.
     fn table_actions(
         &self,
@@ -417,7 +417,7 @@ impl Binder<'_> {
         Ok(())
     }
 
-    /// Returns the new types (P4's `type`) of a type's members, or of the type itself if it has no members.
+    /// Returns the new types (P4's keyword `type`) of a struct's members, or of the type itself if it has no members.
     fn member_types<'s>(
         &self,
         spec: Option<&'s config::P4DataTypeSpec>,
@@ -526,7 +526,7 @@ impl Binder<'_> {
     }
 }
 
-/// Returns the name of a data type that is a new type (P4's `type`).
+/// Returns the name of a data type, if it is a new type (P4's keyword `type`).
 fn new_type(spec: Option<&config::P4DataTypeSpec>) -> Option<&config::P4NamedType> {
     match spec.and_then(|spec| spec.type_spec.as_ref()) {
         Some(TypeSpec::NewType(named)) => Some(named),
@@ -534,8 +534,9 @@ fn new_type(spec: Option<&config::P4DataTypeSpec>) -> Option<&config::P4NamedTyp
     }
 }
 
-/// Returns the width in P4Info. Returns the program's width if P4Info has none (type `error`, or a string for clients,
-/// see [`names`]). If a type is wider for clients than in the program, its values must fit the program's width.
+/// Returns the width of values in bits. This is the width in P4Info. If P4Info gives none (type `error`, or a string
+/// for clients, see [`names`]), it is the program's width. If a translated type is wider in P4Info than in the program,
+/// it is the program's width too, because larger values do not fit.
 fn width(p4info: i32, translated: bool, program: usize) -> usize {
     match usize::try_from(p4info) {
         Ok(0) => program,
@@ -575,8 +576,8 @@ fn match_field(kind: &'static str, name: &str, field: &config::MatchField) -> Re
     })
 }
 
-/// Binds match fields to the program's key, in the program's order. Fields are bound by name, or by position if p4c has
-/// not kept the names.
+/// Finds the program's key field for each match field of P4Info, by name, or by position if p4c has not kept the names.
+/// Returns the fields in the program's order.
 fn match_fields(
     kind: &'static str,
     name: &str,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Defines the reasons why a P4Info is refused.
 
-/// The reason why a P4Info cannot be used with a program.
+/// Why a P4Info cannot be used with a program.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
     /// P4Info lists an object that the program does not have.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Translates the headers that packets carry between pipeline and controller (P4Runtime specification, "Packet I/O").
 //!
-//! Clients see named metadata. The pipeline sees bits in front of the packet. A packet-out must have every field
-//! exactly once; a packet-in has every field exactly once.
+//! Clients see named metadata fields. The pipeline sees a header in front of the packet. A packet-out must have every
+//! field exactly once. A packet-in has every field exactly once.
 
 use std::sync::Arc;
 
@@ -25,14 +25,14 @@ pub struct HeaderField {
     pub name: String,
     /// Width in bits.
     pub width: usize,
-    /// First bit in the header.
+    /// Position of the field's first bit in the header.
     offset: usize,
-    /// The strings that clients see.
+    /// The strings that clients see instead of numbers, if the type has strings.
     names: Option<Arc<Names>>,
 }
 
 impl HeaderField {
-    /// Returns the strings that clients see.
+    /// Returns the strings that clients see instead of numbers, if the type has strings.
     pub(super) fn names(&self) -> Option<&Arc<Names>> {
         self.names.as_ref()
     }
@@ -45,7 +45,7 @@ pub(crate) struct NumberField {
     pub(crate) id: u32,
     /// Width in bits.
     pub(crate) width: u32,
-    /// First bit in the header.
+    /// Position of the field's first bit in the header.
     offset: usize,
 }
 
@@ -63,8 +63,8 @@ impl NumberField {
     }
 }
 
-/// A controller header: fields in the order in which they lie in the packet, without gaps. p4c adds padding to the last
-/// byte.
+/// A controller header: the fields in the order in which they follow each other in the packet, without gaps. p4c fills
+/// the last byte with padding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerHeader {
     fields: Vec<HeaderField>,
@@ -74,8 +74,8 @@ pub struct ControllerHeader {
 }
 
 impl ControllerHeader {
-    /// Binds the header's description to the program's header. A field of a translated type has the width that the
-    /// program's header gives it.
+    /// Finds the program's header for a header of P4Info. If a field has a translated type, takes its width from the
+    /// program.
     pub fn bind(
         metadata: &config::ControllerPacketMetadata,
         program: &Program,
@@ -167,8 +167,8 @@ impl ControllerHeader {
                 let message = format!("metadata field {:?} must be given exactly once", field.name);
                 return Err(UpdateError::invalid(message));
             };
-            // Refuses a string without a number with INVALID_ARGUMENT. The stream has only this code for metadata that
-            // does not fit P4Info.
+            // A string without a number is refused with INVALID_ARGUMENT, because on the stream this is the only code
+            // for metadata that do not fit P4Info.
             let is_known = |names: &Arc<Names>| names.knows(&value.value);
             if !field.names.as_ref().is_none_or(is_known) {
                 let message = "this string is in no entry, and it is not a decimal number";
@@ -205,8 +205,8 @@ fn number(field: &HeaderField) -> Option<NumberField> {
     })
 }
 
-/// Returns the field widths of the program's header type that has these fields. These widths are used for fields whose
-/// width P4Info omits. Returns `None` if the program has no such header, because no packet carries it.
+/// Returns the widths of the fields in the program's header type that has these fields. They replace widths that P4Info
+/// leaves out. Returns `None` if the program has no such header type, because no packet then carries the header.
 fn layout(
     metadata: &config::ControllerPacketMetadata,
     program: &Program,

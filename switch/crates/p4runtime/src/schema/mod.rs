@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Binds P4Info to a program: maps P4Info ids to the program's objects.
+//! Binds P4Info to a program: finds the program's object for each P4Info id.
 //!
-//! A P4Info that does not fit the program is refused as a whole, and the error has the object's name. After that, a
-//! lookup here fails only because of a client's mistake. Clients do not see objects of the program that P4Info does not
-//! list (tables that p4c created). Some tables, action profiles and digests are only in P4Info, because p4c leaves
-//! unused objects out of the program. Such objects have no state. If a client names such an object, the error says that
-//! the program does not use it.
+//! A P4Info that does not fit the program is refused as a whole, and the error names the object that does not fit. So a
+//! later lookup fails only if the client made a mistake. Clients cannot see objects of the program that P4Info does not
+//! list, such as tables that p4c created. The reverse also occurs: p4c leaves unused tables, action profiles and
+//! digests out of the program, but lists them in P4Info. They have no state. If a client names such an object, the
+//! error says that the program does not use it.
 
 mod annotations;
 mod binding;

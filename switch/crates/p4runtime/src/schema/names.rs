@@ -9,7 +9,7 @@
 //! 3. Any other string gets a free number when a client first writes it. The string keeps this number as long as an
 //!    entity contains the string.
 //!
-//! A client reads a number without a string as a decimal number. The mapping is one to one.
+//! If a number has no string, clients see it as a decimal number. Different strings always have different numbers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::bytestring::{canonical, check};
 use crate::error::{UpdateError, UpdateResult};
 use crate::proto::config::v1 as config;
 
-/// Largest width of a type that may be strings, in bits.
+/// Largest width in bits of a type whose values are strings for clients.
 pub(crate) const MAX_WIDTH: usize = 128;
 
 /// Largest length of a string, in bytes.
@@ -42,7 +42,7 @@ pub struct Names {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The number of each string, and the last sweep that found the string in use.
+    /// For each string, its number and the latest sweep during which the string was used.
     numbers: HashMap<Vec<u8>, (u128, u64)>,
     strings: HashMap<u128, Vec<u8>>,
     sweep: u64,
@@ -190,7 +190,7 @@ impl Names {
         Ok(number)
     }
 
-    /// Returns whether a string has a number, either assigned or fixed. Does not assign one.
+    /// Returns whether a string has a number: an assigned one, or one that never changes. Does not assign a number.
     pub fn knows(&self, string: &[u8]) -> bool {
         self.fixes(string) || self.known.lock().numbers.contains_key(string)
     }
@@ -213,14 +213,15 @@ impl Names {
         string
     }
 
-    /// Returns whether a sweep is needed, because few numbers of this width are free.
+    /// Returns whether few numbers of this width are free, so that unused strings must be removed.
     fn is_crowded(&self, width: usize) -> bool {
         let count = self.known.lock().numbers.len() as u128;
         let numbers = (u128::MAX >> (MAX_WIDTH - width)).min(MAX_STRINGS as u128);
         count > numbers - numbers / 4
     }
 
-    /// Begins a sweep. Strings that are read or written from now on stay.
+    /// Begins a sweep, which removes unused strings. A string that is read or written before the end of the sweep
+    /// stays.
     fn begin_sweep(&self) {
         self.known.lock().sweep += 1;
     }
@@ -245,12 +246,12 @@ impl Names {
 }
 
 impl Known {
-    /// Finds a free number, but never 0 or the largest number, because programs give a meaning to these two. The search
-    /// goes downwards from three quarters of the range, far from both ends.
+    /// Finds a free number. Never returns 0 or the largest number, because programs give these two a special meaning.
+    /// Searches downwards from three quarters of the range, far from both ends.
     fn free(&mut self, largest: u128) -> Option<u128> {
         let start = self.next.unwrap_or(largest - largest / 4);
         let downwards = (1..=start).rev().chain((start + 1..largest).rev());
-        // The search is short: at most as many candidates are in use as there are strings.
+        // The search is short, because no more candidates can be in use than there are strings.
         let mut candidates = downwards.filter(|number| *number < largest);
         let free = candidates.find(|number| !self.strings.contains_key(number))?;
         self.next = free.checked_sub(1).filter(|next| *next > 0);
@@ -262,7 +263,8 @@ fn text(string: &[u8]) -> String {
     String::from_utf8_lossy(string).into_owned()
 }
 
-/// The string types in use, with their widths. Sweeps keep the number of their strings small.
+/// The types that are strings for clients and that the program uses, with their widths. Sweeps remove strings that no
+/// entity contains any more.
 #[derive(Debug, Default)]
 pub struct InUse(Vec<(Arc<Names>, usize)>);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Plans how to translate a table entry in one step from P4Runtime's form to the form that tables keep. A plan gives
-//! the position of each field and each parameter in the tables' form.
+//! Plans how to translate a table entry from P4Runtime's form to the tables' form in one step. A plan says where each
+//! field and each parameter is in the tables' form.
 //!
-//! A table has a plan if it has only exact and longest-prefix fields, has actions of its own (no profile), and has no
-//! direct meter.
+//! A table has a plan if three things hold: it has only exact and longest-prefix fields, its entries name actions
+//! directly (no action profile), and it has no direct meter.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use sluice_program::{ActionId, MatchKind, Program, TableId};
 use super::objects::Schema;
 use super::table::{Scope, TableSchema};
 
-/// The widest field that tables match as a longest prefix, in bits.
+/// Largest width in bits of a field that the tables store in a FIB.
 const MAX_LPM_WIDTH: usize = 128;
 
 /// A key field.

@@ -17,8 +17,8 @@ impl PortType {
         self.0.as_ref().map(|(names, width)| (names, *width))
     }
 
-    /// Decodes a port. Refuses a string whose number was assigned when a client wrote it, because such a string does
-    /// not name a port.
+    /// Decodes a port. Some strings have a number only because a client wrote the string. Such a string does not name a
+    /// port, and is refused.
     pub fn decode(&self, port: &[u8]) -> UpdateResult<u32> {
         let Some((names, width)) = self.strings() else {
             return bytestring::to_u32(port);

@@ -54,8 +54,8 @@ pub struct ParamSchema {
     pub width: usize,
     /// The strings that clients see instead of numbers.
     pub names: Option<Arc<Names>>,
-    /// Whether the program lacks the parameter, because p4c leaves it out of P4_14 programs. Clients must send such a
-    /// parameter, and a read returns 0 for it.
+    /// Whether the program lacks the parameter. p4c leaves parameters out of P4_14 programs, but not out of P4Info.
+    /// Clients must send such a parameter, and a read returns 0 for it.
     pub unused: bool,
 }
 
@@ -99,7 +99,8 @@ impl TableSchema {
         self.fields.iter().any(|field| field.kind.needs_priority())
     }
 
-    /// Returns the program's id of one of the table's actions, if the action may be used in this scope.
+    /// Returns the id in the program of one of the table's actions. Fails if the action may not be used in this
+    /// scope.
     pub fn action(&self, id: u32, as_default: bool) -> UpdateResult<ActionId> {
         let Some((action, scope)) = self.actions.get(&id) else {
             let message = format!("table {:?} has no action with id {id:#010x}", self.name);

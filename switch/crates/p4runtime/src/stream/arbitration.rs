@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Elects the primary of each role (P4Runtime specification, "Client Arbitration and Controller Replication").
 //!
-//! [`Arbiter`] is a state machine for one device, without I/O. The arbiter takes updates and disconnections, and
-//! returns the notifications to send, in order. The primary of a role is the live controller whose election id is the
-//! highest that the role has ever had. When the primary leaves, the role has no primary until a controller sends an
-//! update with this id or a higher one.
+//! [`Arbiter`] is the state machine of one device, and does no I/O. It takes updates and disconnections, and returns
+//! the notifications to send, in order. The primary of a role is the connected controller that sent the highest
+//! election id the role has ever had. When the primary leaves, the role has no primary until a controller sends this
+//! id or a higher one.
 //!
-//! Invariant: the state is bounded. When all streams of a role have ended, only the name and the highest election id
-//! are kept. When there are too many such roles, the role that has had no stream for the longest time is deleted.
+//! Invariant: the state is bounded. When all streams of a role have ended, only the role's name and highest election
+//! id are kept. When there are too many such roles, the role that has been without streams for the longest time is
+//! deleted.
 //!
 //! A takeover has two steps, because writes of the old primary may be in flight. [`Arbiter::update`] stops accepting
 //! the old primary's writes and notifies the other controllers. When no write is in flight any more,
@@ -55,7 +56,7 @@ pub(crate) type Notification = (ControllerId, MasterArbitrationUpdate);
 pub(crate) struct Verdict {
     /// Notifications to send now.
     pub notifications: Vec<Notification>,
-    /// Takeover to complete when no write of this role is in flight any more.
+    /// Takeover that the caller must complete when no write of this role is in flight any more.
     pub takeover: Option<Takeover>,
 }
 
@@ -79,9 +80,9 @@ impl Takeover {
 pub(crate) struct Arbiter {
     device_id: u64,
     roles: HashMap<RoleName, RoleState>,
-    /// The role that each live controller has taken with its first update.
+    /// The role of each connected controller, from its first update.
     controllers: HashMap<ControllerId, RoleName>,
-    /// Number of times that any role has lost its last controller.
+    /// How often a role has lost its last controller, counted over all roles.
     departures: u64,
     /// Effect of `@p4runtime_role` on roles without a configuration.
     annotations: Annotations,
@@ -92,10 +93,10 @@ struct RoleState {
     /// The highest election id that a primary of this role ever had.
     highest: Option<u128>,
     primary: Primary,
-    /// The role's configuration from the last primary; `rights` is derived from it.
+    /// The role's configuration, as the last primary sent it. `rights` is derived from it.
     config: Option<prost_types::Any>,
     rights: Rights,
-    /// Live controllers and their election ids.
+    /// Connected controllers and their election ids.
     controllers: BTreeMap<ControllerId, Option<u128>>,
     /// The value of `departures` when the last controller left.
     left: u64,
@@ -105,7 +106,7 @@ struct RoleState {
 enum Primary {
     #[default]
     None,
-    /// Elected, but writes of its predecessor are in flight.
+    /// The controller is elected, but writes of the old primary may still be in flight.
     Pending(ControllerId),
     Active(ControllerId),
 }
@@ -131,8 +132,8 @@ fn to_message(id: u128) -> Uint128 {
     }
 }
 
-/// Returns the name of a role: `name` (P4Runtime 1.4 and later), or the deprecated id in decimal, which older clients
-/// send.
+/// Returns the name of a role. P4Runtime 1.4 and later name it in `name`. Older clients send the deprecated id, which
+/// is used in decimal.
 pub(crate) fn role_name(name: &str, deprecated_id: u64) -> RoleName {
     if name.is_empty() && deprecated_id != 0 {
         deprecated_id.to_string()
@@ -144,7 +145,7 @@ pub(crate) fn role_name(name: &str, deprecated_id: u64) -> RoleName {
 impl Arbiter {
     /// Creates the state without controllers.
     pub(crate) fn new(device_id: u64) -> Self {
-        // The default role exists from the start; other roles are created with their first controller.
+        // The default role exists from the start. Any other role is created with its first controller.
         let roles = HashMap::from([(RoleName::new(), RoleState::default())]);
         Self {
             device_id,
@@ -155,8 +156,7 @@ impl Arbiter {
         }
     }
 
-    /// Restricts roles without a configuration to objects that the program assigns to them or to no role. The
-    /// restriction applies from now on.
+    /// From now on, restricts roles without a configuration to objects that the program assigns to them or to no role.
     pub(crate) fn enforce_annotations(&mut self) {
         self.annotations = Annotations::Enforced;
     }
@@ -264,8 +264,8 @@ impl Arbiter {
         Vec::new()
     }
 
-    /// Makes room for `role` if the limit of known roles is reached: deletes the role that has had no controller for
-    /// the longest time.
+    /// If the limit of known roles is reached, deletes the role that has had no controller for the longest time, to
+    /// make room for `role`.
     fn make_room_for(&mut self, role: &str) {
         if self.roles.contains_key(role) || self.roles.len() < MAX_KNOWN_ROLES {
             return;
@@ -280,7 +280,8 @@ impl Arbiter {
         }
     }
 
-    /// Checks that a request comes from the primary of the role that it names. Returns that controller and its rights.
+    /// Checks that a request comes from the primary of the role that the request names. Returns the primary and its
+    /// rights.
     pub(crate) fn authorize(
         &self,
         role: &str,
@@ -394,7 +395,7 @@ impl Arbiter {
         Ok((role, rights))
     }
 
-    /// Builds notifications for the live controllers of a role for which `select` returns true.
+    /// Builds notifications for those connected controllers of a role for which `select` returns true.
     fn notify(&self, role: &str, select: impl Fn(ControllerId) -> bool) -> Vec<Notification> {
         let Some(state) = self.roles.get(role) else {
             return Vec::new();

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Buffers digests, removes duplicates, and handles acknowledgements (P4Runtime specification, "DigestEntry").
 //!
-//! [`DigestConfigs`] holds the settings that clients write and read. [`DigestBuffers`] is a state machine without I/O.
-//! The state machine takes messages, acknowledgements and the time, and returns the lists to send. The memory of
-//! [`DigestBuffers`] is bounded. A full buffer is sent at once. When the cache of unacknowledged lists is full, the
-//! oldest list is removed from the cache.
+//! [`DigestConfigs`] holds the settings that clients write and read. [`DigestBuffers`] is a state machine without I/O:
+//! it takes messages, acknowledgements and the time, and returns the lists to send. Its memory is bounded. A full
+//! buffer is sent at once. When there are too many unacknowledged lists, it forgets the oldest one.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -18,10 +17,10 @@ use crate::proto::v1::{DigestEntry, P4Data, P4StructLike, p4_data};
 use crate::schema::DigestSchema;
 use crate::schema::names;
 
-/// Largest list if the client sets no limit, in messages.
+/// Largest number of messages in a list, if the client sets no limit.
 const MAX_LIST: usize = 1024;
 
-/// Largest number of unacknowledged lists in the cache.
+/// Largest number of unacknowledged lists that are remembered.
 const MAX_UNACKNOWLEDGED: usize = 1024;
 
 /// The enabled digests, with their settings.
@@ -55,7 +54,7 @@ impl DigestConfigs {
         }
     }
 
-    /// Checks an update against the digests that are enabled after the `pending` updates.
+    /// Checks an update against the digests that will be enabled after the updates in `pending`.
     pub fn admit(
         &self,
         pending: &[(Operation, DigestEntry)],
@@ -102,7 +101,7 @@ impl DigestConfigs {
 pub(crate) struct List {
     /// P4Info id of the digest.
     pub digest: u32,
-    /// The list's id, which acknowledgements name.
+    /// The list's id. The client's acknowledgement contains it.
     pub list: u64,
     /// The messages, without duplicates.
     pub messages: Vec<Vec<u8>>,
@@ -111,7 +110,7 @@ pub(crate) struct List {
 #[derive(Debug, Default)]
 struct Buffer {
     messages: Vec<Vec<u8>>,
-    /// Deadline for sending the buffered messages.
+    /// Time at which the buffered messages must be sent.
     due: Option<Instant>,
 }
 
@@ -129,7 +128,7 @@ pub(crate) struct DigestBuffers {
     buffers: BTreeMap<u32, Buffer>,
     /// Sent lists without an acknowledgement, in the order of sending.
     unacknowledged: VecDeque<Unacknowledged>,
-    /// Every message in a buffer or in the cache, to find duplicates.
+    /// All messages that are buffered or unacknowledged. A new message that equals one of them is a duplicate.
     known: HashSet<(u32, Vec<u8>)>,
     next_list: u64,
 }
@@ -190,7 +189,7 @@ impl DigestBuffers {
         Some(list)
     }
 
-    /// Handles an acknowledgement. Messages that equal the messages of the list may then be sent again.
+    /// Handles an acknowledgement. From now on, messages equal to those of the list are sent again.
     pub(crate) fn acknowledge(&mut self, digest: u32, list: u64) {
         let position = self
             .unacknowledged
@@ -201,7 +200,7 @@ impl DigestBuffers {
         }
     }
 
-    /// Returns the lists that are due. `config` gives the settings of a digest that is still enabled.
+    /// Returns the lists that are due. `config` returns the settings of a digest, if it is still enabled.
     pub(crate) fn tick(
         &mut self,
         now: Instant,
@@ -230,8 +229,8 @@ impl DigestBuffers {
         lists
     }
 
-    /// Returns the earliest time at which a list is due or an acknowledgement is overdue. The caller must call
-    /// [`Self::tick`] then.
+    /// Returns the time at which the caller must next call [`Self::tick`]: when a list becomes due, or an
+    /// acknowledgement becomes overdue.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let due = self.buffers.values().filter_map(|buffer| buffer.due);
         due.chain(self.unacknowledged.iter().map(|sent| sent.expires))
@@ -252,12 +251,13 @@ impl DigestBuffers {
 }
 
 fn nanoseconds(value: i64) -> Duration {
-    // A century stands for "never", and cannot overflow an `Instant`.
+    // Stands for "never". A century is too short to overflow an `Instant`.
     const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
     Duration::from_nanos(u64::try_from(value).unwrap_or(0)).min(LONGEST)
 }
 
-/// Decodes a message's fields, each in whole bytes, into data of the digest's type.
+/// Converts a message to P4Runtime data of the digest's type. The message holds its fields one after the other, each
+/// in whole bytes.
 pub(crate) fn decode_message(schema: &DigestSchema, mut fields: &[u8]) -> Option<P4Data> {
     let mut members = Vec::with_capacity(schema.members.len());
     for (width, names) in &schema.members {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs [`DigestBuffers`] as a task, which takes messages and acknowledgements, and sends lists to the primaries.
+//! Runs [`DigestBuffers`] as a task. The task receives messages and acknowledgements, and sends lists to the
+//! primaries.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use crate::proto::v1::stream_message_response::Update;
 use crate::stream::digest::{DigestBuffers, List, decode_message};
 use crate::stream::hub::{DigestMessage, Hub, timestamp};
 
-/// P4Info id of a digest, and the id of the acknowledged list.
+/// P4Info id of a digest, and id of the list that is acknowledged.
 pub(crate) type Acknowledgement = (u32, u64);
 
 /// Length of the queue of acknowledgements.
@@ -53,7 +54,7 @@ pub(crate) async fn run(
                 _ => false,
             };
             if !same {
-                // The program has changed. The buffered messages of the old program have no meaning for the new one.
+                // The program has changed, so messages that the old program buffered have no meaning any more.
                 buffers = DigestBuffers::default();
                 pipeline = running;
             }
@@ -80,7 +81,7 @@ struct Inputs {
     acknowledgements: mpsc::Receiver<Acknowledgement>,
 }
 
-/// Inputs that the task handles at once: the acknowledgements first, then the message.
+/// What the task handles in one step: first the acknowledgements, then the message.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Input {
     acknowledgements: Vec<Acknowledgement>,
@@ -88,10 +89,10 @@ struct Input {
 }
 
 impl Inputs {
-    /// Waits for a message or an acknowledgement. Returns `None` when no message can arrive any more.
+    /// Waits for a message or an acknowledgement. Returns `None` when the sender of messages is gone.
     ///
-    /// Order: an acknowledgement that was queued before a message is returned before the message or together with it.
-    /// Otherwise the message could be dropped as a duplicate, although its earlier copy is already acknowledged.
+    /// Order: if an acknowledgement was queued before a message, it is returned before the message or together with
+    /// it. Otherwise the message could be dropped as a duplicate of one that is already acknowledged.
     async fn next(&mut self) -> Option<Input> {
         let mut input = tokio::select! {
             message = self.messages.recv() => Input { message: Some(message?), ..Input::default() },
@@ -139,7 +140,7 @@ mod tests {
             messages,
             acknowledgements,
         };
-        // select! polls its branches in random order, so the test repeats many times.
+        // `select!` polls its branches in random order, so a wrong order shows only after many repetitions.
         for list in 1..=64 {
             to_acknowledgements.try_send((7, list)).unwrap();
             to_messages.try_send((DigestId(0), vec![1])).unwrap();

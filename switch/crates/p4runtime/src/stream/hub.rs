@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Holds the streams of all controllers. Tracks the primaries, and sends each client its messages.
+//! Holds the streams of all controllers. Knows the primaries, and queues for each client the messages to send.
 //!
-//! Every stream has two bounded queues. The control queue carries arbitration. If this queue is full, the server
-//! disconnects the client. The event queue carries packet-ins, digests, idle notifications and stream errors. If this
-//! queue is full, events are dropped. Stream errors may contain data from the client, so only a few of them may wait.
-//! Thus a slow client costs two queues and delays no other client. The packet path takes no lock: it reads the
-//! primaries from a list that is swapped atomically. Packets become messages only when the client's stream takes them.
+//! Every stream has two bounded queues. The control queue holds arbitration messages; if it is full, the server
+//! disconnects the client. The event queue holds packet-ins, digests, idle notifications and stream errors; if it is
+//! full, events are dropped. Stream errors may contain data from the client, so only a few of them may wait. Thus a
+//! slow client occupies two queues and delays no other client.
+//!
+//! The packet path takes no lock: it reads the primaries from a list that is swapped atomically. A packet-in is
+//! encoded only when the client's stream takes it from the queue.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -74,13 +76,13 @@ struct Client {
     overrun: Arc<AtomicBool>,
 }
 
-/// Messages to a controller, as a stream. The stream ends with the task that reads the controller's requests. Dropping
-/// the stream aborts this task.
+/// The stream of messages to a controller. It ends when the task that reads the controller's requests ends. If this
+/// stream is dropped, that task is aborted.
 pub struct Outbound {
     control: mpsc::Receiver<Result<MasterArbitrationUpdate, Status>>,
     events: mpsc::Receiver<Event>,
     overrun: Arc<AtomicBool>,
-    /// Whether an arbitration message was sent. Order: events are sent only after an arbitration message.
+    /// Whether an arbitration message was sent. Order: no event is sent before the first arbitration message.
     told: bool,
     moderation: Moderation,
     reader: Option<AbortHandle>,
@@ -151,7 +153,7 @@ impl Stream for Outbound {
     }
 }
 
-/// Returns whether the packet's controller header can be encoded directly ([`Response::Packet`]).
+/// Returns whether a packet with this header can be encoded directly ([`Response::Packet`]).
 fn is_of_numbers(pipeline: &Pipeline, packet: &[u8]) -> bool {
     let header = pipeline.schema.packet_in.as_ref();
     header.is_some_and(|header| header.numbers().is_some() && packet.len() >= header.bytes())
@@ -188,9 +190,10 @@ pub struct Sessions {
     pub has_default_primary: bool,
     /// Roles with a name that have a primary.
     pub named_primaries: usize,
-    /// Packet-ins, digests and other events that wait for their clients to read them, over all streams.
+    /// Packet-ins, digests and other events that are queued, summed over all streams.
     pub waiting: usize,
-    /// Events that wait for the slowest client. The queue holds [`EVENT_QUEUE`]; further events are dropped.
+    /// Length of the longest event queue, which is that of the slowest client. A queue holds [`EVENT_QUEUE`] events;
+    /// further events are dropped.
     pub longest: usize,
 }
 
@@ -198,7 +201,7 @@ pub struct Sessions {
 pub struct Hub {
     state: Mutex<State>,
     primaries: ArcSwap<Vec<(Client, Arc<Rights>)>>,
-    /// The running pipeline. Packets, digests and idle entries come from it.
+    /// The pipeline from which packets, digests and idle entries come.
     running: ArcSwapOption<Pipeline>,
     digests: mpsc::Sender<DigestMessage>,
 }
@@ -221,17 +224,17 @@ impl Hub {
         (Arc::new(hub), receiver)
     }
 
-    /// Restricts roles without a configuration to objects that the program assigns to them or to no role.
+    /// From now on, restricts roles without a configuration to objects that the program assigns to them or to no role.
     pub fn enforce_annotations(&self) {
         self.state.lock().arbiter.enforce_annotations();
     }
 
-    /// Returns the running pipeline. Packets, digests and idle entries come from it.
+    /// Returns the running pipeline, from which packets, digests and idle entries come.
     pub fn running(&self) -> Option<Arc<Pipeline>> {
         self.running.load_full()
     }
 
-    /// Sets the running pipeline. Packets, digests and idle entries come from it.
+    /// Sets the running pipeline, from which packets, digests and idle entries come.
     pub fn set_running(&self, pipeline: Option<Arc<Pipeline>>) {
         self.running.store(pipeline);
     }
@@ -299,11 +302,11 @@ impl Hub {
         self.deliver(&mut state, notifications);
     }
 
-    /// Ends a stream from the server, with this status.
+    /// Ends a stream with this status.
     pub fn end(&self, controller: ControllerId, status: Status) {
         let client = self.state.lock().clients.get(&controller).cloned();
         if let Some(client) = client {
-            // If the queue is full, the client does not read and is disconnected anyway.
+            // If the queue is full, the client does not read, and would not see the status anyway.
             let _ = client.control.try_send(Err(status));
         }
         self.disconnect(controller);
@@ -317,8 +320,8 @@ impl Hub {
         }
     }
 
-    /// Does the first step of arbitration: stops accepting the old primary and notifies the other controllers. After an
-    /// error, the caller ends the stream.
+    /// Does the first step of arbitration: stops accepting writes of the old primary, and notifies the other
+    /// controllers. After an error, the caller must end the stream.
     pub fn arbitrate(
         &self,
         controller: ControllerId,
@@ -330,18 +333,19 @@ impl Hub {
         Ok(verdict.takeover)
     }
 
-    /// Does the second step of arbitration, when no write is in flight: accepts the new primary and notifies this
-    /// controller.
+    /// Does the second step of arbitration: accepts writes of the new primary, and notifies it. Must be called when no
+    /// write of the old primary is in flight any more.
     pub fn complete(&self, takeover: &Takeover) {
         let mut state = self.state.lock();
         let notifications = state.arbiter.complete(takeover);
         self.deliver(&mut state, notifications);
     }
 
-    /// Checks that a request comes from a primary, on the connection of the primary's stream. Any connection is
-    /// accepted if `connection` is `None`. Returns the primary's rights.
+    /// Checks that a request comes from the primary of `role`, on the connection of the primary's stream. If
+    /// `connection` is `None`, does not check the connection. Returns the primary's rights.
     ///
-    /// The election id alone does not identify the sender, because the server also sends this id to other controllers.
+    /// The election id alone does not prove who sent the request, because the server tells this id to the other
+    /// controllers, too.
     pub fn authorize(
         &self,
         role: &str,
@@ -359,12 +363,12 @@ impl Hub {
         Ok(rights.clone())
     }
 
-    /// Returns the rights of a stream's client if it is a primary.
+    /// Returns the rights of the client of a stream, if the client is a primary.
     pub fn rights_of(&self, controller: ControllerId) -> Option<Rights> {
         self.state.lock().arbiter.rights_of(controller).cloned()
     }
 
-    /// Returns whether a stream's client is a primary that may send every packet-out.
+    /// Returns whether the client of a stream is a primary that may send every packet-out.
     pub fn sends_all(&self, controller: ControllerId) -> bool {
         let state = self.state.lock();
         let rights = state.arbiter.rights_of(controller);
@@ -376,9 +380,9 @@ impl Hub {
         self.state.lock().arbiter.rights(role)
     }
 
-    /// Publishes changed primaries to the packet path, then sends the notifications. The state's lock is held
-    /// meanwhile. So every client receives the notifications in the order of the changes. Order: the packet path comes
-    /// first, so that a new primary misses no packet after its notification.
+    /// Publishes the changed primaries to the packet path, then sends the notifications. The caller holds the state's
+    /// lock, so every client receives its notifications in the order of the changes. Order: publishing comes first, so
+    /// that a new primary receives every packet-in after its notification.
     fn deliver(&self, state: &mut State, notifications: Vec<Notification>) {
         self.publish(state);
         let mut lost = false;
@@ -392,7 +396,7 @@ impl Hub {
                     "a client does not read its stream: disconnected"
                 );
                 client.overrun.store(true, Ordering::Relaxed);
-                // The client's task ends with the stream, and then notifies the arbiter.
+                // The client's task will see that its stream has ended, and will tell the arbiter.
                 state.clients.remove(&controller);
                 lost = true;
             }
@@ -423,8 +427,8 @@ impl Hub {
         }
     }
 
-    /// Sends each primary the event that `event` builds for the primary's role. Drops the event if the client's queue
-    /// is full.
+    /// Sends an event to each primary. `event` builds it for the rights of the primary's role, or returns `None` to
+    /// send nothing. If a client's queue is full, drops its event.
     pub fn send_to_primaries(&self, event: impl Fn(&Rights) -> Option<Update>) {
         for (client, rights) in self.primaries.load().iter() {
             if let Some(update) = event(rights) {

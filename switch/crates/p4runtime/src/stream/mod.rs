@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Handles streams: arbitration, and the messages that the switch sends to its controllers.
+//! Handles streams: arbitration, and the messages between the switch and its controllers.
 //!
 //! * [`hub`]: the streams of all controllers, with their queues
 //! * [`arbitration`], [`digest`]: state machines without I/O

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Delays the packet-ins of a busy stream, like the interrupt moderation of a network card.
 //!
-//! A packet that is sent alone wakes a thread at both ends of the connection, which costs more than the packet itself.
-//! So while many packets arrive, they are sent together, once per [`PAUSE`]. While few arrive, each is sent at once.
+//! Sending a packet wakes a thread at both ends of the connection, which costs more than handling the packet. So while
+//! many packets arrive, the packets of each [`PAUSE`] are sent together. While few packets arrive, each is sent at
+//! once.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,16 +18,17 @@ use tokio::io::unix::AsyncFd;
 
 /// Time between two sends of a busy stream.
 const PAUSE: Duration = Duration::from_micros(500);
-/// Packets per `PAUSE` from which a stream is busy.
+/// A stream is busy from this number of packets per `PAUSE` on.
 const BUSY: u32 = 4;
 
-/// Decides when a stream waits for further packets.
+/// Decides whether a stream sends now, or waits for more packets.
 #[derive(Debug)]
 pub(super) struct Moderation {
     rate: Rate,
-    /// Created when the stream is busy for the first time. tokio's timers would last 1 to 2 ms.
+    /// Timer of the pause, created when the stream is busy for the first time. It is not a timer of tokio, because
+    /// those would wait 1 to 2 ms.
     timer: Option<AsyncFd<OwnedFd>>,
-    /// Whether there was no timer. The stream then never waits.
+    /// Whether the timer could not be created or set. The stream then never waits.
     has_failed: bool,
     is_waiting: bool,
 }
@@ -47,8 +49,8 @@ impl Moderation {
         self.rate.packets = self.rate.packets.saturating_add(1);
     }
 
-    /// Returns whether the stream waits for further packets. The task is woken when it no longer does. `is_empty`: all
-    /// packets that have arrived are sent.
+    /// Returns whether the stream must wait for more packets. `is_empty` says that all packets that have arrived were
+    /// sent. When the wait is over, wakes the task of `context`.
     pub(super) fn waits(&mut self, is_empty: bool, context: &mut Context<'_>) -> bool {
         let may_begin = is_empty && !self.is_waiting && !self.has_failed;
         if may_begin && self.rate.is_busy(Instant::now()) {
@@ -85,7 +87,8 @@ impl Moderation {
         Ok(())
     }
 
-    /// Returns whether the timer has expired. An error counts as expired, so that no packet waits for ever.
+    /// Returns whether the timer has expired. An error counts as expired, because otherwise the packets would wait for
+    /// ever.
     fn has_expired(&self, context: &mut Context<'_>) -> bool {
         let Some(timer) = &self.timer else {
             return true;
@@ -118,8 +121,8 @@ impl Rate {
         Self { packets: 0, began }
     }
 
-    /// Returns whether at least [`BUSY`] packets per [`PAUSE`] arrived since `began`. Then, and after a `PAUSE`, begins
-    /// anew.
+    /// Returns whether at least [`BUSY`] packets per [`PAUSE`] arrived since `began`. If so, or if a `PAUSE` has
+    /// passed, starts a new measurement.
     fn is_busy(&mut self, now: Instant) -> bool {
         let elapsed = now.saturating_duration_since(self.began);
         let is_busy = self.packets >= BUSY && elapsed * BUSY <= PAUSE * self.packets;
@@ -170,7 +173,8 @@ mod tests {
         (0..1_000_000).for_each(|_| moderation.count());
         assert!(!waits(&mut moderation, false).await, "more to send");
         let began = Instant::now();
-        // tokio notices the timer's end only when this task yields, so no delay of the test ends the wait.
+        // tokio learns that the timer has expired only when this task yields. So a delay of the test cannot end the
+        // wait early.
         assert!(waits(&mut moderation, true).await);
         assert!(waits(&mut moderation, false).await);
         until_sending(&mut moderation).await;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Encodes packet-ins and decodes packet-outs without a protobuf message in between.
+//! Encodes packet-ins and decodes packet-outs directly, without building protobuf messages.
 //!
-//! prost allocates memory for each metadata field, which costs more than the pipeline's own work on the packet. This
-//! fast path handles headers whose fields have at most 64 bits and no names ([`ControllerHeader::numbers`]). It decodes
-//! only packet-outs that have all fields in P4Info's order, each with a value that fits. All other messages are left to
-//! prost, which also reports the mistakes.
+//! prost allocates memory for each metadata field, which takes longer than the pipeline takes for the packet. This fast
+//! path handles headers in which each field is a number of at most 64 bits ([`ControllerHeader::numbers`]). It decodes
+//! only packet-outs that have all fields in P4Info's order, each with a value that fits. prost decodes all other
+//! messages, and finds the mistakes in them.
 
 use std::sync::Arc;
 
@@ -32,8 +32,8 @@ const METADATA_VALUE: u32 = 2;
 pub enum Response {
     /// Any message.
     Message(StreamMessageResponse),
-    /// A packet-in, with its controller header in front. Invariant: the pipeline's header consists of numbers, and the
-    /// packet is not shorter than this header.
+    /// A packet-in, with its controller header in front. Invariant: each field of the pipeline's header is a number of
+    /// at most 64 bits, and the packet is at least as long as this header.
     Packet(Arc<Pipeline>, Bytes),
 }
 
@@ -41,7 +41,7 @@ pub enum Response {
 #[derive(Debug, Default)]
 pub(crate) struct StreamCodec;
 
-/// The encoding half of [`StreamCodec`]. Holds the encoded metadata of the packet that is being encoded.
+/// The encoding half of [`StreamCodec`], with a buffer for the encoded metadata of one packet.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseEncoder {
     metadata: Vec<u8>,
@@ -97,8 +97,8 @@ impl Decoder for RequestDecoder {
     }
 }
 
-/// Encodes a StreamMessageResponse with a packet-in. `packet` has the controller header in front. `metadata` is a
-/// buffer that is cleared first.
+/// Encodes a packet-in as a StreamMessageResponse. `packet` has the controller header in front. `metadata` is a buffer
+/// that this function clears and uses.
 fn put_packet_in(
     header: &ControllerHeader,
     fields: &[NumberField],
@@ -144,8 +144,9 @@ fn put_key(field: u32, out: &mut impl BufMut) {
     out.put_u8((field << 3 | 2) as u8);
 }
 
-/// Returns the bytes that enter the pipeline: controller header and payload of the packet-out in a
-/// StreamMessageRequest. Returns `None` for any other message, and for a packet-out that prost must decode.
+/// Returns the bytes that a packet-out sends into the pipeline: controller header and payload. `message` is a
+/// StreamMessageRequest. Returns `None` for any message that prost must decode: one that is not a packet-out, or a
+/// packet-out that this fast path does not accept.
 pub(crate) fn packet_out(header: &ControllerHeader, message: &[u8]) -> Option<Vec<u8>> {
     let fields = header.numbers()?;
     let mut reader = Reader::new(message);
@@ -185,7 +186,7 @@ pub(crate) fn packet_out(header: &ControllerHeader, message: &[u8]) -> Option<Ve
     Some(bytes)
 }
 
-/// Returns the value of an encoded PacketMetadata, if it is this field's and fits.
+/// Returns the value of an encoded PacketMetadata, if it has the id of this field and a value that fits.
 fn value_of(field: &NumberField, metadata: &[u8]) -> Option<u64> {
     let mut reader = Reader::new(metadata);
     let (METADATA_ID, Value::Varint(id)) = reader.field()? else {

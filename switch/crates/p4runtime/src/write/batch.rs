@@ -27,7 +27,7 @@ pub(crate) struct Batch<'a> {
     keys: Vec<u8>,
     /// The parameters of all entries, concatenated.
     words: Vec<u64>,
-    /// The last entry that was parsed field by field; `shape` describes its bytes.
+    /// The last entry that was parsed field by field. `shape` describes the bytes of its update.
     last: Option<DecodedEntry<'a>>,
     shape: UpdateShape,
     /// Positions of the values in the update that is being parsed.
@@ -39,11 +39,11 @@ pub(crate) struct Batch<'a> {
 pub(crate) enum DecodedUpdate<'a> {
     /// An entry in the form that tables keep.
     Entry(DecodedEntry<'a>),
-    /// Any other update, for the slow path.
+    /// Any other update. The slow path applies it.
     Update(Box<Update>),
 }
 
-/// A table entry; its key and parameters are stored in the batch.
+/// A table entry. The batch stores its key and parameters.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DecodedEntry<'a> {
     /// The operation on the entry.
@@ -125,7 +125,7 @@ impl<'a> Batch<'a> {
         Some(entry)
     }
 
-    /// Decodes an update that differs from `other` only in its values.
+    /// Decodes an update that differs only in its values from the update of the entry `other`.
     #[inline]
     fn alike(&mut self, other: DecodedEntry<'a>, update: &[u8]) -> Option<DecodedEntry<'a>> {
         let (key, words) = (self.keys.len(), self.words.len());
@@ -257,10 +257,10 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// The key of `FieldMatch.LPM.prefix_len` on the wire.
+/// The encoded key (field number and wire type) of `FieldMatch.LPM.prefix_len`.
 const PREFIX_LEN: u8 = 2 << 3;
 
-/// State of a key that is being parsed.
+/// Progress of parsing a key.
 #[derive(Default)]
 struct Key {
     count: usize,
@@ -269,7 +269,8 @@ struct Key {
 }
 
 impl Key {
-    /// Parses an encoded match field into its bytes of the key, and notes the positions of its values.
+    /// Parses an encoded match field, and writes its value to its place in the key. Calls `note` with each encoded
+    /// value and what the value is.
     fn field(
         &mut self,
         fields: &[FieldPlan],
@@ -319,7 +320,7 @@ impl Key {
                 put(value?, field.width, place)?;
                 let length = usize::try_from(length).ok()?;
                 self.prefix_len = length as u16;
-                // The length is the last field of the message. In most cases one byte encodes it.
+                // Notes the prefix length only if it is encoded in one byte at the end of the message, as usual.
                 if let [.., PREFIX_LEN, last] = lpm
                     && usize::from(*last) == length
                 {
@@ -338,7 +339,7 @@ impl Key {
     }
 }
 
-/// Reads an id and a value from a message that has no other fields.
+/// Reads an id and a value from a message that has these two fields only.
 fn numbered(message: &[u8], id_number: u32, value_number: u32) -> Option<(u32, &[u8])> {
     let (mut id, mut found) = (0, None);
     each(message, |number, value| {
@@ -360,7 +361,7 @@ fn position<T>(all: &[T], expected: usize, is: impl Fn(&T) -> bool) -> Option<us
     all.iter().position(is)
 }
 
-/// Returns the bit of item number `at`. Returns `None` if this bit of `seen` is already set.
+/// Returns the bit number `at`. Returns `None` if `seen` already has this bit.
 fn once(seen: u64, at: usize) -> Option<u64> {
     let bit = 1u64.checked_shl(at as u32)?;
     (seen & bit == 0).then_some(bit)

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Applies the batch of a Write request as one transaction (P4Runtime specification, "Write RPC").
 //!
-//! Updates are applied in order. Packets see all updates at once. None of the three atomicity modes requires this much.
-//! The modes differ in the effect of an error. CONTINUE_ON_ERROR keeps the other updates. The other two modes roll the
-//! whole batch back; updates that would have succeeded are then reported as ABORTED.
+//! Updates are applied in order, and packets see all of them at once. This is more than any of the three atomicity
+//! modes requires. The modes differ only in the effect of an error. CONTINUE_ON_ERROR keeps the other updates. The
+//! other two modes roll the whole batch back, and report ABORTED for updates that would have succeeded.
 //!
-//! Cells of counters, meters and registers are outside of the tables' versions. These cells are written together with
-//! the commit, while no packet is processed. So a worker may update cells as if it had exclusive access.
+//! Counters, meters and registers exist once, not once for each version of the tables. So the writes to their cells are
+//! performed together with the commit, while no packet is processed. A worker can therefore update a cell without
+//! regard to such writes.
 
 pub(crate) mod batch;
 pub(crate) mod request;
@@ -69,7 +70,7 @@ pub(crate) fn apply(
     }
     let failed = results.iter().any(Result::is_err);
     if failed && atomicity != Atomicity::ContinueOnError {
-        // A transaction that is dropped without a commit rolls back.
+        // The transaction is dropped without a commit, so it is rolled back.
         let aborted = || {
             UpdateError::aborted(
                 "this update was rolled back, because another update of the batch failed",
@@ -95,7 +96,7 @@ struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    /// Prefetches memory for writing the entries of one table, the table of the first entry.
+    /// Prefetches the memory for writing entries: those that belong to the same table as the first entry.
     fn prefetch(&self, batch: &Batch<'_>, items: &[DecodedUpdate<'_>]) {
         let entries = items.iter().filter_map(|item| match item {
             DecodedUpdate::Entry(entry) => Some(entry),
@@ -109,7 +110,7 @@ impl Writing<'_> {
         }
     }
 
-    /// Writes an entry that is already in the form of the tables.
+    /// Writes an entry that is already in the tables' form.
     fn entry(&mut self, batch: &Batch<'_>, item: &DecodedEntry<'_>) -> UpdateResult {
         let (schema, plan) = (self.context.schema, item.plan);
         self.rights.check_id(schema, plan.id)?;

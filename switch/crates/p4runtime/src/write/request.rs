@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Splits a received Write request into its head and its encoded updates. The server's codec keeps requests as bytes.
-//! So no message is built for an update that becomes a table entry directly ([`batch`](crate::write::batch)).
+//! Splits a received Write request into its head and its encoded updates. The server's codec keeps requests as bytes,
+//! so that no protobuf message is built for an update that can be decoded directly ([`batch`](crate::write::batch)).
 
 use std::ops::Range;
 
@@ -56,13 +56,13 @@ impl Decoder for WriteCodec {
 /// A request, split into head and updates.
 #[derive(Debug)]
 pub(crate) struct Request {
-    /// The message without its updates.
+    /// The request without its updates.
     pub head: WriteRequest,
     body: Bytes,
     updates: Vec<Range<usize>>,
 }
 
-/// Returns the status of a malformed message, the same as gRPC's.
+/// Returns the status of a malformed message. It is the status that gRPC itself would return.
 pub(crate) fn malformed(error: prost::DecodeError) -> Status {
     Status::internal(error.to_string())
 }
@@ -73,7 +73,7 @@ impl Request {
         if let Some(parts) = parts(&body) {
             return Self::of(body, parts);
         }
-        // The encoding is unusual or malformed.
+        // The encoding is unusual or malformed, so prost decodes the whole request.
         let request = WriteRequest::decode(body).map_err(malformed)?;
         let body = Bytes::from(request.encode_to_vec());
         match parts(&body) {
@@ -147,7 +147,8 @@ mod tests {
     fn a_request_that_is_none_is_an_internal_error() {
         let status = Request::read(Bytes::from_static(&[0x22, 9, 1])).unwrap_err();
         assert_eq!(status.code(), tonic::Code::Internal);
-        // `parts` cannot read unknown fields of fixed size. prost reads them, and skips them.
+        // `parts` cannot read unknown fields of fixed size, so it leaves the message to prost, which skips such
+        // fields.
         let unknown = Bytes::from_static(&[0x08, 3, 0x7d, 1, 2, 3, 4, 0x22, 0]);
         let read = Request::read(unknown).unwrap();
         assert_eq!((read.head.device_id, read.updates().len()), (3, 1));

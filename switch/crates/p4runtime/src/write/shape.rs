@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Describes the shape of an encoded entry: which of its bytes are values, and to which field or parameter each value
+//! Describes the shape of an encoded update: which of its bytes are values, and to which field or parameter each value
 //! belongs.
 //!
-//! Most updates of a batch differ only in their values. Suppose that all other bytes of an update equal those of an
-//! earlier, parsed update. Then both updates have the same fields at the same positions, and only the new values must
-//! be checked and copied.
+//! Most updates of a batch differ only in their values. If all other bytes of an update equal those of an update that
+//! was parsed before, both have the same fields at the same positions. Then only the values must be checked and
+//! copied.
 //!
-//! When the controller writes flows, shapes make a Write a quarter cheaper for the server than parsing every update.
+//! When a controller writes flows, the server needs a quarter less time for a Write with shapes than if it parsed
+//! every update.
 
 use super::value::{fits, number_of, put};
 use crate::schema::{ActionPlan, FieldPlan, TablePlan};
 
-/// The part of an entry that a value belongs to.
+/// The part of an entry to which a value belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ValueTarget {
-    /// The value of a key field, by its position in the plan.
+    /// The value of the key field at this position in the plan.
     Field(usize),
     /// The length of the key's prefix, in one byte.
     PrefixLen,
-    /// The value of a parameter, by its position in the plan.
+    /// The value of the parameter at this position in the plan.
     Param(usize),
 }
 
@@ -31,7 +32,7 @@ pub(crate) struct ValueSpan {
 }
 
 impl ValueSpan {
-    /// Describes a value. `value` must be a part of `update`.
+    /// Describes a value of an update. `value` must be a part of `update`.
     pub(crate) fn new(update: &[u8], value: &[u8], target: ValueTarget) -> Self {
         Self {
             start: value.as_ptr().addr() - update.as_ptr().addr(),
@@ -46,7 +47,7 @@ impl ValueSpan {
 pub(crate) struct UpdateShape {
     /// The bytes of the learned update, with zeros in place of the values.
     rest: Vec<u8>,
-    /// Mask of `rest`: ones where a byte must be equal, zeros in place of the values.
+    /// For each byte of `rest`: 0xff if another update must have the same byte there, 0 for a byte of a value.
     mask: Vec<u8>,
     spans: Vec<ValueSpan>,
 }
@@ -76,8 +77,8 @@ impl UpdateShape {
         update.len() == self.rest.len() && bytes.fold(0, differs) == 0
     }
 
-    /// Copies the values of an update of this shape into a key and words, which must hold zeros. Returns the length of
-    /// the key's prefix, or `usual` if the update has no prefix length. Returns `None` if a value is invalid.
+    /// Copies the values of an update of this shape into `key` and `words`, which must hold zeros. Returns the length
+    /// of the key's prefix, or `usual` if the update has no prefix length. Returns `None` if a value is invalid.
     #[inline]
     pub(crate) fn take(
         &self,
@@ -97,7 +98,7 @@ impl UpdateShape {
                         prefix = Some(field);
                     }
                 }
-                // A byte of 0x80 or more is the first of a longer varint.
+                // If the byte is 0x80 or more, the length continues in further bytes, which the shape does not cover.
                 ValueTarget::PrefixLen => {
                     prefix_len = u16::from(*value.first().filter(|byte| **byte < 0x80)?)
                 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks the width of values on the wire, and copies them into keys and parameters.
+//! Checks the width of encoded values, and copies them into keys and parameters.
 
 use crate::schema::FieldPlan;
 
-/// Copies a value of `width` bits to the end of `place`, which must hold zeros. Returns `None` if the value is empty or
-/// too large.
+/// Copies a value of `width` bits to the end of `place`, which must hold zeros before. Returns `None` if the value is
+/// empty or too large.
 pub(super) fn put(value: &[u8], width: usize, place: &mut [u8]) -> Option<()> {
     let excess = value.len().saturating_sub(place.len());
     let (front, value) = value.split_at(excess);
@@ -36,7 +36,7 @@ pub(super) fn ends_in_zeros(bytes: &[u8], bits: usize) -> bool {
     partial && end.iter().all(|byte| *byte == 0)
 }
 
-/// Returns whether a prefix has a valid length and zeros behind it.
+/// Returns whether a prefix has a valid length, and only zeros after its length.
 pub(super) fn fits(field: &FieldPlan, length: usize, key: &[u8]) -> bool {
     (1..=field.width).contains(&length) && ends_in_zeros(&key[field.place()], field.width - length)
 }

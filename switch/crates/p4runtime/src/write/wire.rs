@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads encoded protobuf in place, for messages that come in large numbers. Messages with groups, or with fields out
-//! of order, are left to prost. prost also reports the mistake in a malformed message.
+//! Reads encoded protobuf messages in place, without copying or allocating. Used for messages that come in large
+//! numbers. Does not support groups, or fields that are out of order: prost decodes such messages. prost also finds the
+//! mistake in a malformed message.
 
 /// The value of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +62,7 @@ impl<'a> Reader<'a> {
             self.0 = rest;
             value |= u64::from(byte & 0x7f) << shift;
             if byte < 0x80 {
-                // Only one bit of the tenth byte is used.
+                // A number has 64 bits, of which the first nine bytes hold 63. So the tenth byte may have only one bit.
                 return (shift < 63 || byte < 2).then_some(value);
             }
         }
@@ -69,8 +70,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Calls `field` for each field of a message. The fields must come in the order of their numbers, as clients encode
-/// them. Returns `None` for any other message.
+/// Calls `field` for each field of a message. The fields must be in the order of their numbers, in which clients encode
+/// them. Returns `None` if they are not, or if the message is malformed.
 #[inline]
 pub(crate) fn each<'a>(
     message: &'a [u8],
@@ -90,7 +91,7 @@ pub(crate) fn each<'a>(
     Some(())
 }
 
-/// Number of times that a field may occur.
+/// How often a field may occur in a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Occurrence {
     /// At most once.
@@ -141,7 +142,7 @@ mod tests {
         fn what_is_understood_prost_understands(message: Vec<u8>) {
             let mut reader = Reader::new(&message);
             while let Some((_, Value::Varint(_))) = reader.field() {}
-            // There is no result to compare. The reader must only stop within the message.
+            // There is no expected result. The reader only must not read beyond the message.
             prop_assert!(reader.remaining() <= message.len());
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests write access, and the limits on a client's use of the server.
+//! Tests which clients may write, and the limits on the resources that one client can use.
 
 use sluice_p4runtime::hub::MAX_STREAMS;
 use sluice_p4runtime::listen::MAX_CONNECTIONS;
@@ -11,7 +11,7 @@ use tonic::Code;
 
 use crate::support::*;
 
-/// Returns another client that uses the primary's election id, but whose stream is not the primary's.
+/// Returns a second client. It uses the primary's election id, but the primary's stream belongs to another connection.
 async fn impostor(fixture: &Fixture) -> Client {
     let mut impostor = fixture.client().await;
     impostor.election_id = Some(Uint128 { high: 0, low: 1 });
@@ -235,8 +235,8 @@ fn annotated() -> ForwardingPipelineConfig {
     config
 }
 
-/// Tries to insert entries as a client of role `name`: into `exact_table`, which the program assigns to the role "acl",
-/// and into `lpm_table`, which has no role. Returns the two codes.
+/// Tries to insert an entry into two tables, as a client of role `name`. The program assigns `exact_table` to the role
+/// "acl", and `lpm_table` to no role. Returns the two codes.
 async fn inserted_by(fixture: &Fixture, name: &str) -> (Code, Code) {
     let mut client = fixture.client().await;
     client.role = name.into();

@@ -12,7 +12,7 @@ const CLIENTS: u64 = 32;
 const ATTEMPTS: u64 = 1_024;
 const HIGHEST: u64 = 1 + ATTEMPTS + CLIENTS - 1;
 
-/// Requests each id in turn, and writes whenever the server says that this client is primary. Returns the last arbitration
+/// Requests each id in turn. Writes whenever the server says that this client is primary. Returns the last arbitration
 /// message.
 async fn compete(
     mut client: Client,
@@ -42,7 +42,7 @@ async fn compete(
             }
         }
     }
-    // At the end, every client is told the highest id.
+    // In the end, the server tells every client the highest id.
     let id = *ids.last()?;
     while last.as_ref().and_then(Arbitration::election_id) != Some(HIGHEST) {
         last = Some(told_or_reconnected(&mut client, id).await);
@@ -65,8 +65,8 @@ async fn told_or_reconnected(client: &mut Client, id: u64) -> Arbitration {
     }
 }
 
-/// Has 32 clients compete for primacy with 1,024 election ids in all, in an order that the scheduler determines. Checks
-/// that two clients never write at the same time, and that one client is primary in the end.
+/// Lets 32 clients compete for being primary, with 1,024 election ids in all. The scheduler determines the order.
+/// Checks that two clients never write at the same time, and that one client is primary in the end.
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_that_compete_for_primacy_are_never_two() {
     let fixture = start().await;
@@ -76,7 +76,7 @@ async fn clients_that_compete_for_primacy_are_never_two() {
     let writing = Arc::new(AtomicUsize::new(0));
     let mut tasks = Vec::new();
     for client in 0..CLIENTS {
-        // Each client has increasing ids of its own.
+        // No two clients share an id, and the ids of each client increase.
         let ids = (1..=ATTEMPTS / CLIENTS).map(|round| 1 + round * CLIENTS + client);
         let competing = compete(fixture.client().await, ids.collect(), writing.clone());
         tasks.push(tokio::spawn(competing));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests the P4Runtime server where a P4Runtime client alone is not enough: ports and their status, the server's
-//! options and limits, and the texts of errors. The clients are real; the device has ports in memory.
+//! Tests the P4Runtime server as far as a P4Runtime client alone cannot: ports and their status, the server's
+//! options and limits, and the texts of errors. The clients are real. The device has ports in memory.
 //!
-//! The cases of `sluice-p4runtime-suite` test the sentences of the P4Runtime specification.
+//! The P4Runtime specification itself is tested by `sluice-p4runtime-suite`, sentence by sentence.
 
 mod access;
 mod arbitration;

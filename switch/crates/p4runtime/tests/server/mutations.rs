@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests requests that no well-behaved client would send: valid updates with damage. The server answers each request
-//! with a code of the specification and never panics. Earlier state can still be read and used.
+//! Tests requests that no correct client would send: valid updates that were damaged. The server must answer each
+//! request with a code of the specification, and must not panic. The earlier state must stay readable and usable.
 
 use prost::Message;
 use sluice_p4runtime::proto::v1::*;
@@ -98,8 +98,8 @@ fn below(random: &mut Random, limit: usize) -> usize {
     random.below(limit as u64) as usize
 }
 
-/// Damages the encoded update: flips, changes, removes or duplicates bytes, or changes the type. Tries again until the
-/// result can be decoded.
+/// Damages the encoded update: flips bits, changes, removes or duplicates bytes, or changes the update's type.
+/// Repeats this until the result is a message that can be decoded.
 fn mutate(random: &mut Random, seed: &Update) -> Update {
     loop {
         let mut bytes = seed.encode_to_vec();
@@ -132,7 +132,7 @@ async fn damaged_updates_are_answered_and_leave_the_switch_whole() {
             mutate(random, &seeds[seed])
         };
         let batch: Vec<_> = (0..100).map(|_| pick(&mut random)).collect();
-        // Leaves out updates of the entry that is checked below.
+        // Skips updates of the entry that the test checks at the end.
         let batch: Vec<_> = batch
             .into_iter()
             .filter(|update| !concerns(&kept, update))

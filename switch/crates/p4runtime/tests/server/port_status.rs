@@ -53,7 +53,7 @@ fn spread(fixture: &Fixture) -> [usize; 8] {
     let mut seen = [0; 8];
     for flow in 0..200u32 {
         let mut packet = frame([9, 9, 9, 9], 1);
-        // Knuth's multiplicative hash: addresses that differ in many bits.
+        // Knuth's multiplicative hash, so that the addresses differ in many bits.
         packet[8..12].copy_from_slice(&flow.wrapping_mul(2_654_435_761).to_be_bytes());
         for port in fixture.forward(0, &packet) {
             seen[port] += 1;

@@ -192,7 +192,7 @@ async fn one_shot_actions_watch_ports_that_are_strings_and_read_back_so() {
     assert_eq!(client.read_entries(filter).await, [set]);
 }
 
-/// Checks for each pair that packets leave by the second port while the first one is down.
+/// For each pair of ports, checks that packets leave by the second port while the first one is down.
 fn one_path_is_left(fixture: &Fixture, pairs: [(u16, usize); 2]) {
     for (down, left) in pairs {
         fixture.device.set_port_status(down, false);
@@ -238,7 +238,7 @@ async fn numbers_stay_numbers_where_the_type_of_ports_has_no_strings() {
     let Some(entity::Entity::PacketReplicationEngineEntry(entry)) = read.first() else {
         panic!("{read:?}")
     };
-    // The string "1" is one byte, 0x31.
+    // The string "1" is the single byte 0x31, not the number 1.
     assert_eq!(entry, &multicast(9, vec![named_replica("1", &[])]));
     let two_bytes = multicast(9, vec![named_replica("\0\u{1}", &[])]);
     assert_eq!(client.modify(two_bytes).await, Code::Ok);

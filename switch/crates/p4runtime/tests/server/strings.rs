@@ -26,7 +26,7 @@ fn translated() -> P4Info {
         .clone()
 }
 
-/// Returns the P4Info id of an object, given its alias.
+/// Returns the P4Info id of the object with this alias.
 fn id(alias: &str) -> u32 {
     let info = translated();
     let tables = info.tables.iter().map(|o| &o.preamble);
@@ -129,7 +129,7 @@ fn frame_from(source: [u8; 6]) -> Vec<u8> {
     frame
 }
 
-/// Sends a frame to port 3; returns the packet-in that `punt` makes of it.
+/// Sends a frame to port 3. Returns the packet-in that the action `punt` makes of it.
 async fn packet_in(fixture: &Fixture, client: &mut Client) -> PacketIn {
     assert!(fixture.wires[3].send(&frame_from(SOURCE)));
     match client.next().await.unwrap() {

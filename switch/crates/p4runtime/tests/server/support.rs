@@ -50,7 +50,7 @@ pub(crate) fn pipeline_config() -> ForwardingPipelineConfig {
     }
 }
 
-/// Returns the P4Info id of an object, given its name.
+/// Returns the P4Info id of the object with this name.
 pub(crate) fn id(name: &str) -> u32 {
     let info = p4info();
     let preambles = [
@@ -94,7 +94,7 @@ pub(crate) async fn start() -> Fixture {
     start_at("127.0.0.1:0", |server| server).await
 }
 
-/// Starts a server with ports 0 to 7 and no program at this address, after `change`.
+/// Starts a server at this address, with ports 0 to 7 and no program. `change` may change the server's options first.
 pub(crate) async fn start_at(address: &str, change: impl FnOnce(Server) -> Server) -> Fixture {
     let (hub, digests) = Hub::new(DEVICE);
     let config = Config {
@@ -135,7 +135,7 @@ pub(crate) async fn start_loaded() -> (Fixture, Client) {
 }
 
 impl Fixture {
-    /// Returns a client with an open stream on which nothing was sent yet.
+    /// Returns a client with an open stream, on which the client has not sent anything yet.
     pub(crate) async fn client(&self) -> Client {
         let rpc = P4RuntimeClient::connect(self.address.clone())
             .await
@@ -163,10 +163,10 @@ impl Fixture {
         client
     }
 
-    /// Sends a frame to a port; returns the ports where copies of it came out, in the order of ports.
+    /// Sends a frame to a port. Returns the ports on which copies of it came out, in the order of ports.
     pub(crate) fn forward(&self, port: usize, frame: &[u8]) -> Vec<usize> {
-        // The engine counts a frame when it receives the frame. The engine reports its counters between two batches,
-        // when all frames have been sent.
+        // The engine counts a frame on reception, but reports its counters only between two batches. The frames of a
+        // batch have then all been sent.
         let received = || self.device.engine_counters()["received"];
         let before = received();
         assert!(self.wires[port].send(frame));
@@ -207,7 +207,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Sends a message. If the server has ended the stream, the message is lost, and the next read returns the reason.
+    /// Sends a message. If the server has ended the stream, the message is lost; the next read then returns the reason.
     pub(crate) async fn send(&self, update: stream_message_request::Update) {
         let update = Some(update);
         let _ = self.requests.send(StreamMessageRequest { update }).await;
@@ -451,7 +451,7 @@ pub(crate) fn selector_entry(action: table_action::Type) -> TableEntry {
     }
 }
 
-/// Returns a request for all entries of a table. Tests also complete this message to an entry of the table.
+/// Returns a request for all entries of a table. Some tests add fields to it, to make it an entry of the table.
 pub(crate) fn all_of(table: &str) -> TableEntry {
     TableEntry {
         table_id: id(table),

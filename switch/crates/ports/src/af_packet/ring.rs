@@ -14,11 +14,12 @@ use crate::offload::{Metadata, Restorer, VNET_HEADER};
 use crate::privilege::Raised;
 use crate::{Deliver, Frame, MAX_FRAME, PortCounters, PortId, Receiver, sys};
 
-/// Bytes in a slot besides the frame: header, address, alignment, `virtio_net_hdr`, and space for a tag.
+/// Number of bytes in a slot in front of the frame and around it: header, address, alignment, `virtio_net_hdr`, and
+/// space for a tag.
 const SLOT_OVERHEAD: usize = 160;
 const BLOCK: usize = 1 << 18;
 
-/// Maximum size of the ring in bytes, for any MTU. Interfaces with jumbo frames get fewer slots.
+/// Maximum size of the ring in bytes. With jumbo frames, the slots are larger, so the ring has fewer of them.
 const MAX_RING: usize = 8 << 20;
 
 /// The mapped ring. Slot `n` begins at `n * slot_size`, because blocks are adjacent and hold a whole number of slots.
@@ -28,12 +29,12 @@ struct Ring {
     slots: usize,
 }
 
-// SAFETY: no other value of this process uses the mapping. The kernel also uses the mapping. The status word of each
-// slot says whether the slot belongs to the kernel.
+// SAFETY: no other value of this process uses the mapping. The kernel uses it too, but the status word of each slot
+// says whether the slot belongs to the kernel or to the process.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Requests a ring of about `frames` slots for frames of `frame_size` bytes from the kernel, and maps the ring.
+    /// Asks the kernel for a ring of about `frames` slots for frames of `frame_size` bytes, and maps the ring.
     fn map(socket: BorrowedFd<'_>, frames: usize, frame_size: usize) -> io::Result<Self> {
         let slot_size = (frame_size + SLOT_OVERHEAD).next_power_of_two().min(BLOCK);
         let per_block = BLOCK / slot_size;
@@ -123,8 +124,8 @@ impl RingReceiver {
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_VERSION, &version)?;
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1)?;
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1)?;
-        // If a frame is longer than a slot, the kernel also queues the whole frame. The size of the receive buffer
-        // limits the number of such frames.
+        // The kernel queues a frame that is longer than a slot as a whole, in addition to its slot. The size of the
+        // receive buffer limits the number of such frames.
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_COPY_THRESH, &1)?;
         sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &(2 << 20))?;
         let ring = Ring::map(fd, frames, mtu.min(MAX_FRAME) + 18)?;
@@ -168,7 +169,7 @@ impl RingReceiver {
         }
     }
 
-    /// Gives slots back to the kernel after their frames were delivered.
+    /// Gives slots back to the kernel, after the caller has used their frames.
     fn give_back(&mut self) {
         let first = self.next + self.ring.slots - std::mem::take(&mut self.held);
         for slot in first..self.next + self.ring.slots {
@@ -241,8 +242,8 @@ impl Receiver for RingReceiver {
             bytes += frame.len() as u64;
             deliver(port, frame);
         };
-        // At least half of the slots stay with the kernel. So the receiver never reads a slot that it still holds as if
-        // the slot had a new frame.
+        // Holds at most half of the slots; the kernel has the others. If the receiver held all of them, `next` would
+        // reach a slot that it still holds, and would deliver its old frame again.
         let most = budget.min((ring.slots / 2).max(1));
         while self.held < most {
             let status = ring.status(self.next).load(Ordering::Acquire);

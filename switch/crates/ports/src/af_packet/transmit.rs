@@ -2,12 +2,12 @@
 //! Sends batches on an interface.
 //!
 //! A [holding](BatchTransmitter::holding) transmitter keeps frames for which the interface has no room. The kernel
-//! reports this condition by two errors:
+//! reports lack of room by two errors:
 //!
-//! * EAGAIN: this socket has reached its limit of bytes in flight, in a qdisc or in a receiver's backlog. The socket
-//!   becomes writable when half of these bytes are gone.
-//! * ENOBUFS: the qdisc or the driver's ring is full. No event reports when there is room again, so the transmitter
-//!   retries with back-off.
+//! * EAGAIN: this socket has reached its limit of bytes in flight, that is, in a qdisc or in the backlog of the far end
+//!   of a veth. The socket becomes writable when half of these bytes are gone.
+//! * ENOBUFS: the qdisc or the driver's ring is full. The kernel gives no event when there is room again, so the
+//!   transmitter retries with back-off.
 
 use std::io;
 use std::mem;
@@ -22,27 +22,27 @@ use crate::privilege::Raised;
 use crate::{MAX_FRAME, PortCounters, Retry, SendDrop, Transmitter, sys};
 
 const BATCH: usize = 64;
-/// Maximum number of frames that a holding transmitter keeps: the refused batch, and one batch pushed afterwards.
+/// Maximum number of frames that a holding transmitter keeps: the batch that was refused, and one batch that was pushed
+/// afterwards.
 const MOST_HELD: usize = 2 * BATCH;
 const BUFFER: usize = MOST_HELD * 2048 + MAX_FRAME;
 
-/// Limit of bytes in flight for frames that bypass the qdisc. These bytes include the frames in the receiver's backlog.
-/// The kernel may use a lower limit without an error.
+/// Limit of bytes in flight for frames that bypass the qdisc. Frames in the backlog of a veth's far end count, too. If
+/// the kernel allows less, it silently uses its own limit.
 const DIRECT_BYTES: libc::c_int = 4 << 20;
-/// Limit of bytes in flight through a qdisc: about thirty full-size frames, because the kernel doubles the value and
-/// counts its own overhead. Further frames wait in the port's queue, where the program can see the queue length.
+/// Limit of bytes in flight through a qdisc. The kernel doubles this value and adds its own overhead to each frame, so
+/// it means about thirty full-size frames. Further frames wait in the port's queue, whose length the program can read.
 /// Without this limit, a qdisc such as that of Mininet's TCLink could hold a thousand frames.
 const QDISC_BYTES: libc::c_int = 32 << 10;
 
 /// Shortest and longest pause of the back-off after a full ring or qdisc.
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
-/// Time after which a refused frame is dropped, if this socket has nothing in flight. Such a refusal is permanent: a
-/// filter (tc) drops the frame, or the frame is longer than the qdisc's burst.
+/// Time after which a refused frame is dropped if this socket has nothing in flight. The kernel will then never accept
+/// the frame: a tc filter drops it, or it is longer than the qdisc's burst.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Path of the frames that a socket sends: through or past the interface's qdisc. The path can change while the socket
-/// sends.
+/// Controls whether a socket's frames pass the interface's qdisc or bypass it. This can change while the socket sends.
 #[derive(Debug, Clone)]
 pub struct SendPath {
     socket: Arc<OwnedFd>,
@@ -50,7 +50,7 @@ pub struct SendPath {
 }
 
 impl SendPath {
-    /// Makes frames go through the interface's qdisc, or past it.
+    /// Makes frames pass the interface's qdisc, or bypass it.
     ///
     /// # Errors
     /// Errors from the kernel, for example EPERM: setting a mark requires CAP_NET_ADMIN.
@@ -112,7 +112,7 @@ enum Refused {
 }
 
 impl Refused {
-    /// Returns the state after ENOBUFS, computed from the previous state.
+    /// Returns the state after ENOBUFS, given the state before.
     fn queue(before: Option<Self>) -> Self {
         let now = Instant::now();
         let (since, pause) = match before {
@@ -159,7 +159,7 @@ impl BatchTransmitter {
         self
     }
 
-    /// Returns a handle that controls the path of this transmitter's frames. At first, the frames bypass the qdisc.
+    /// Returns a handle that controls whether this transmitter's frames bypass the qdisc. At first they do.
     pub fn path(&self) -> SendPath {
         SendPath {
             socket: Arc::clone(&self.socket),
@@ -167,7 +167,8 @@ impl BatchTransmitter {
         }
     }
 
-    /// Returns why the kernel refused a frame. ENOBUFS is also the error on a link without carrier.
+    /// Returns why the kernel refused a frame. ENOBUFS alone does not tell: the kernel also returns it on a link
+    /// without carrier.
     fn reason(&self, error: &io::Error) -> SendDrop {
         match error.raw_os_error() {
             Some(libc::EMSGSIZE | libc::EINVAL) => SendDrop::Length,
@@ -204,7 +205,7 @@ impl BatchTransmitter {
         Ok(sent as usize)
     }
 
-    /// Returns whether to keep a frame that was refused with this error.
+    /// Returns whether to keep a frame that the kernel refused with this error.
     fn keeps(&mut self, error: &io::Error) -> bool {
         if !self.holding {
             return false;
@@ -298,7 +299,8 @@ impl Transmitter for BatchTransmitter {
                         break;
                     }
                     self.refused = None;
-                    // If the link is down, all queued frames are lost. After another error the next frame may succeed.
+                    // If the link is down, the remaining frames are all lost. After any other error, only this frame
+                    // is.
                     let lost = match why {
                         SendDrop::LinkDown => self.frames.len() - done,
                         SendDrop::QueueFull | SendDrop::Length => 1,

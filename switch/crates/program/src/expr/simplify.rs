@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Builds expressions. Simplifies the code that p4c generates to compute with fixed widths in unbounded integers.
+//! Builds expressions. Simplifies the masks, shifts and casts with which p4c computes in fixed widths.
 //!
-//! Each rule preserves the value for every packet. A slice, `(field >> k) & mask`, becomes a narrower field. A masked
-//! left shift becomes an operation without a wide intermediate value. So most programs need no integer wider than a
+//! No rule changes the value of an expression. A slice, `(field >> k) & mask`, becomes a narrower field. A left shift
+//! with a mask becomes one operation without a wide intermediate value. So most programs need no integer wider than a
 //! machine word.
 
 use super::{Arith, ArithOp, Bool, Bounds, CastOp, CmpOp, Data, NumberClass};

@@ -95,7 +95,7 @@ impl Expressions<'_> {
         };
         let op = match name {
             "assign" | "modify_field" => args.assign()?,
-            // These are primitives of P4_14's arithmetic. For P4_16, p4c writes expressions instead.
+            // P4_14's arithmetic primitives. For P4_16, p4c writes expressions instead.
             "add_to_field" => args.compute(ArithOp::Add, 0, 1)?,
             "subtract_from_field" => args.compute(ArithOp::Sub, 0, 1)?,
             "add" => args.compute(ArithOp::Add, 1, 2)?,

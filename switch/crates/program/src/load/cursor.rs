@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Defines a cursor, which is a position in the JSON together with the path to this position. So every error can
-//! include its location.
+//! Defines a cursor: a JSON value together with the path to it. The path lets every error name its location.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -86,7 +85,7 @@ impl<'a> Cursor<'a> {
         path
     }
 
-    /// Returns the nearest `source_info` on the path to this position.
+    /// Returns the `source_info` of this value, or else of the nearest value around it.
     pub(super) fn source(&self) -> Option<SourceInfo> {
         let mut trail = Some(&self.trail);
         while let Some(here) = trail {
@@ -145,7 +144,8 @@ impl<'a> Cursor<'a> {
             .collect())
     }
 
-    /// Returns the elements of this array. Accepts `{}` as an empty array, because p4c writes `{}` in some cases.
+    /// Returns the elements of this array. Accepts `{}` as an empty array, because p4c sometimes writes one in
+    /// this way.
     pub(super) fn items_or_nothing(&self) -> Result<Vec<Cursor<'a>>> {
         match self.value.as_object() {
             Some(object) if object.is_empty() => Ok(Vec::new()),

@@ -45,7 +45,7 @@ impl Value {
     }
 }
 
-/// Reader of expressions. `params` contains the action parameters to which expressions can refer.
+/// Reads expressions. `params` are the action parameters to which the expressions can refer.
 #[derive(Clone, Copy)]
 pub(super) struct Expressions<'a> {
     pub(super) loader: &'a Loader,

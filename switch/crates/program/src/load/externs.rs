@@ -17,7 +17,7 @@ use crate::ids::{DigestId, FieldListId};
 /// Maximum number of cells in one array. Larger arrays are refused.
 const MAX_CELLS: usize = 1 << 26;
 
-/// Limit in bytes for the total size of all arrays of a program, computed from the estimated size of a cell.
+/// Limit in bytes for all arrays of a program together. The size of a cell is estimated.
 const MAX_CELL_BYTES: usize = 1 << 30;
 const COUNTER_BYTES: usize = 16;
 const METER_BYTES: usize = 128;

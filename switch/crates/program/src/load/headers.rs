@@ -13,7 +13,7 @@ use crate::program::StandardMetadata;
 /// Maximum size of the PHV in bytes. A program that needs more is refused. Usual programs need a few kilobytes.
 const MAX_PHV_BYTES: usize = 1 << 20;
 
-/// Maximum width in bits of a field that the architecture reads or sets. v1model's fields have at most 48 bits.
+/// Maximum width in bits of a field that the architecture reads or sets. The widest such field of v1model has 48 bits.
 const MAX_STANDARD_BITS: u16 = 64;
 
 #[derive(Default)]
@@ -209,8 +209,8 @@ impl Headers {
         relative.moved(header.offset)
     }
 
-    /// Finds the fields that the architecture uses. Some fields have two names. BMv2's name is looked up first, and the
-    /// JSON's `field_aliases` may map it to another field. The second lookup is by the name in `standard_metadata`.
+    /// Finds the fields that the architecture uses. Looks up a field first by BMv2's name, which the JSON's
+    /// `field_aliases` may map to another field. If there is none, looks up the name in `standard_metadata`.
     pub(super) fn standard_metadata(&self, root: &Cursor<'_>) -> Result<StandardMetadata> {
         let mut aliases = HashMap::new();
         for alias in root.list("field_aliases")? {

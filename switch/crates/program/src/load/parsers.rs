@@ -289,7 +289,7 @@ impl KeyPart {
         }
     }
 
-    /// Returns the number of bytes that this part takes in the padded key.
+    /// Returns the number of bytes of this component in the padded key.
     pub fn bytes(&self) -> usize {
         usize::from(self.width()).div_ceil(8)
     }

@@ -269,7 +269,7 @@ impl Loader {
         })
     }
 
-    /// Connects each direct counter and each direct meter with the table that the JSON names as its binding. Also
+    /// Connects each direct counter and each direct meter with its table, which the JSON calls its binding. Also
     /// connects each direct meter with the field that receives the colour.
     fn bind_direct_counters(&self, root: &Cursor<'_>, all: &mut Pipelines) -> Result<()> {
         for (index, json) in root.list("counter_arrays")?.iter().enumerate() {
@@ -429,7 +429,7 @@ impl Names<'_> {
                 "__HIT__" => on_hit = Some(node),
                 "__MISS__" => on_miss = Some(node),
                 // If several tables use an action, p4c makes a copy with the same name for each table. A member of a
-                // shared profile may refer to the copy of another table.
+                // profile that the tables share may refer to another table's copy.
                 name => {
                     let ids = actions.actions.iter().enumerate();
                     let named = ids.filter(|(_, action)| action.name == name);
@@ -441,7 +441,8 @@ impl Names<'_> {
     }
 }
 
-/// Refuses control flow with cycles. Walks depth-first, and fails at a node that is already on the current path.
+/// Refuses control flow with cycles. Walks the steps depth-first, and fails at a step that is already on the current
+/// path.
 fn refuse_cycles(json: &Cursor<'_>, first: Next, all: &Pipelines) -> Result<()> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
@@ -495,8 +496,8 @@ fn successors(node: Node, all: &Pipelines) -> Vec<Next> {
     }
 }
 
-/// For each table with an action profile: finds the actions of other tables with the same profile of which this table
-/// has its own copy. Fills [`Table::copies`].
+/// Fills [`Table::copies`]. If several tables share an action profile, finds for each of them the other tables'
+/// copies of its own actions. Copies of one action have equal names.
 fn find_copies(tables: &mut [Table], actions: &[Action]) {
     let name = |id: &ActionId| &actions[id.index()].name;
     for index in 0..tables.len() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Removes the priority from the standard metadata of programs that never write it. Then the switch does not have to
+//! Drops the field `priority` from the standard metadata of a program that never writes it. The switch then need not
 //! read the field for each packet.
 
 use crate::action::{LValue, Op};
@@ -28,7 +28,7 @@ fn is_written(program: &Program, slot: &FieldSlot) -> bool {
         || parser.any(|op| match op {
             ParserOp::Run(op) => op_writes(program, op, &meets),
             ParserOp::Lookahead { target, .. } => meets(target),
-            // Extracted headers are packet headers, and so not metadata.
+            // The parser extracts packet headers only, never metadata.
             ParserOp::Extract(_)
             | ParserOp::ExtractVarbit(..)
             | ParserOp::Advance(_)
@@ -37,8 +37,8 @@ fn is_written(program: &Program, slot: &FieldSlot) -> bool {
         || meters.any(|(_, target)| meets(&target))
 }
 
-/// Returns whether an operation writes a slot for which `meets` is true. Elements of header stacks are ignored, because
-/// they are not metadata.
+/// Returns whether an operation writes a metadata slot for which `meets` is true. Elements of header stacks are not
+/// metadata, so it ignores them.
 fn op_writes(program: &Program, op: &Op, meets: &impl Fn(&FieldSlot) -> bool) -> bool {
     match op {
         Op::Move { to, .. } => meets(to),

@@ -7,10 +7,10 @@ use super::loader::Loader;
 use crate::ids::*;
 use crate::layout::FieldSlot;
 
-/// Name of BMv2's hidden field for a header's validity.
+/// Name of the hidden field with which BMv2 stands for a header's validity.
 pub(super) const VALID_FIELD: &str = "$valid$";
 
-/// The object that a `["header", "field"]` pair names.
+/// What a `["header", "field"]` pair names.
 pub(super) enum FieldName {
     /// A field: its header, and its slot.
     Field(HeaderId, FieldSlot),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds hashes whose value cannot be observed outside the switch.
+//! Finds hashes whose value affects only which member of a group a flow gets.
 //!
 //! A program that balances load often hashes a flow to a field that only a selector uses. The switch may choose any
 //! member of the group, as long as the same flow always gets the same member. So the value of such a field cannot be
@@ -22,7 +22,7 @@ use crate::layout::FieldSlot;
 use crate::parser::{KeyPart, ParserOp};
 use crate::program::{Program, StandardMetadata};
 
-/// Marks the calculations whose value cannot be observed outside the switch.
+/// Marks the calculations whose value only selectors use.
 pub(crate) fn note(program: &mut Program) {
     let reads = FieldReads::of(program);
     let mut replaceable: Vec<bool> = program
@@ -61,7 +61,7 @@ fn ops(program: &Program) -> impl Iterator<Item = &Op> {
     actions.chain(parsers).chain(&program.deparser.ops)
 }
 
-/// The parts of the PHV that a program reads.
+/// The bits of the PHV that a program reads, separately for selectors and for all other code.
 #[derive(Default)]
 struct FieldReads {
     /// Ranges of bits that some code other than the inputs in `selector_inputs` reads.
@@ -218,8 +218,8 @@ impl FieldReads {
 
     fn op(&mut self, program: &Program, op: &Op) {
         match op {
-            // If a field is read only to compute its own new value, this does not expose the value, because expressions
-            // have no side effects.
+            // If an assignment reads a field only to compute the new value of the same field, this does not count as
+            // reading it. Expressions have no side effects, so the value does not get anywhere else.
             Op::Assign(LValue::Field(to), value) => {
                 let known = self.bits.len();
                 self.arith(program, value);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Removes fields and parameters of type `bit<0>`, whose value is always 0. They are removed from the JSON before the
-//! program is read. So no other module has to handle a width of 0.
+//! program is read, so that no other module has to handle a width of 0.
 
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 
-/// Removed fields: for each field, the name of its header or stack, and the name of the field.
+/// Removed fields, each as the name of its header or stack and the name of the field.
 type Fields = HashSet<(String, String)>;
 
 /// Removes all fields and parameters of zero width from the program.

@@ -11,7 +11,7 @@ use tonic::transport::{Channel, Endpoint};
 
 pub(super) type Client = AdminClient<Channel>;
 
-/// The switch that a user selects.
+/// How a user selects a switch.
 pub(super) enum Target {
     /// The switch with this admin address.
     At(Address),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements `ctl esp`, which manages the ESP engines inside a switch. The switch reports the paths of the engines'
-//! admin sockets. Keys are sent to these sockets, never over gRPC.
+//! Implements `ctl esp`, which manages the ESP engines inside a switch. The switch tells the client the path of each
+//! engine's admin socket. The client then talks to the engine itself, so that keys never pass over gRPC.
 
 use std::path::PathBuf;
 

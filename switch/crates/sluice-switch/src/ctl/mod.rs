@@ -215,7 +215,7 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         .and_then(|runtime| runtime.block_on(run(&options)));
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        // The reader of the output has closed the pipe, which is not a failure.
+        // The error means that the reader of the output has closed the pipe. That is not a failure.
         Err(error) if render::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("sluice-switch ctl: {error:#}");
@@ -234,7 +234,7 @@ async fn run(options: &CtlOptions) -> anyhow::Result<()> {
     ask(client, options)
         .await
         .map_err(|error| match error.downcast::<tonic::Status>() {
-            // The message is for people, the code for programs.
+            // Prints only the message of the status. The code is for programs.
             Ok(status) => anyhow::anyhow!("{} ({:?})", status.message(), status.code()),
             Err(other) => other,
         })

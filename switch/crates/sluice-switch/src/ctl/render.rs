@@ -192,7 +192,8 @@ pub(super) fn tables(found: &GetTablesResponse) -> String {
     table(&["KIND", "NAME", "USED", "SIZE", "%", ""], &rows)
 }
 
-/// Formats a profile: shares of the time, and nanoseconds for each visit and for each packet.
+/// Formats a profile: shares of the time, and the nanoseconds of each visit and of each
+/// packet.
 pub(super) fn profile(found: &GetProfileResponse) -> String {
     let all: u64 = found.rows.iter().map(|row| row.nanoseconds).sum();
     let per = |count: u64, of: u64| format!("{:.1}", count as f64 / of.max(1) as f64);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Implements the `ctl` commands for state that BMv2's command line can also read and set: mirrors, registers, queues,
+//! Implements the `ctl` commands for state that BMv2's command line can also show and set: mirrors, registers, queues,
 //! and port statistics.
 
 use sluice_admin::proto::*;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests access to the switch, and the switch's own privileges.
+//! Tests who can access the switch, and which privileges the switch itself has.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -18,11 +18,11 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use crate::running::*;
 use crate::wire::*;
 
-/// CAP_NET_ADMIN and CAP_NET_RAW in the notation of /proc.
+/// CAP_NET_ADMIN and CAP_NET_RAW as /proc shows them: a bit mask in hexadecimal.
 const NET_ADMIN_AND_RAW: &str = "0000000000003000";
 const NONE: &str = "0000000000000000";
 
-/// Returns the name of each thread of a process, and the values of these keys in the thread's status.
+/// Returns, for each thread of a process, its name and the values of these keys in its /proc status.
 fn threads(process: u32, keys: &[&str]) -> Vec<(String, Vec<String>)> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
     // A thread may have ended after it was listed.
@@ -92,7 +92,7 @@ fn it_keeps_two_capabilities_has_none_in_effect_and_workers_have_none() {
             workers.clone().all(|(_, nice)| *nice == -10),
             "{niceness:?}"
         );
-        // Ports can still be added and removed.
+        // The switch can still add and remove ports.
         ctl(directory, "remove-port 1");
         ctl(directory, "add-port 1@p1");
         sh("tc qdisc del dev p1 clsact");
@@ -175,7 +175,7 @@ fn sockets_are_for_owner_and_group_and_replace_dead_ones_only() {
     let said = String::from_utf8(second.stderr).unwrap();
     assert_eq!(second.status.code(), Some(1));
     assert!(said.contains("is served by another process"), "{said}");
-    // The switch is killed, so its socket remains. The next switch replaces it.
+    // The switch is killed, so its socket's file stays. The next switch replaces it.
     drop(switch);
     assert!(path.exists());
     let switch = Switch::start(directory, &arguments);

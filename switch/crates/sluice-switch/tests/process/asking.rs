@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests the information that an operator can query: `ctl`, traces, logs.
+//! Tests what an operator can learn about a switch: `ctl`, traces, logs.
 
 use std::fs;
 use std::io::{Read, Write};

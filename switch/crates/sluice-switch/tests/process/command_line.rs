@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests which command lines the switch starts with, after a warning, and which ones it refuses. Checks the messages.
+//! Tests which command lines the switch accepts, accepts with a warning, or refuses. Checks the messages.
 
 use crate::running::*;
 

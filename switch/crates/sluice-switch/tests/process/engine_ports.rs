@@ -11,7 +11,7 @@ use crate::asking::get;
 use crate::running::*;
 use crate::wire::*;
 
-/// Part of every key in these tests, which occurs nowhere else.
+/// Part of every key in these tests. It occurs nowhere else, so a key that leaks is found.
 const SECRET: &str = "5ec2e75ec2e75ec2e75ec2e75ec2e75ec2e75ec2";
 
 fn outbound(sa: u32) -> Json {
@@ -104,7 +104,7 @@ fn a_port_that_takes_an_engine_s_number_stays_up() {
         let threads = format!("/proc/{}/task", switch.id());
         wait_until("the engine's clock has noticed its end", || {
             let mut threads = fs::read_dir(&threads).unwrap().flatten();
-            // A thread that has just ended has no name any more.
+            // A thread that has just ended has no name in /proc any more.
             threads.all(|thread| {
                 let name = fs::read_to_string(thread.path().join("comm"));
                 name.is_ok_and(|name| name.trim() != "esp-clock")

@@ -112,8 +112,8 @@ fn somebody_who_takes_an_interface_s_name_keeps_no_switch_away() {
         let line = "--no-p4 -i 0@p0 --grpc-server-addr 127.0.0.1:50052";
         let switch = Switch::start(directory.path(), &line.split(' ').collect::<Vec<_>>());
         assert!(switch.terminate().success());
-        // The switch connected to the socket to check for a server. This connection makes the process that held the
-        // socket end.
+        // The switch connects to a socket to check whether a server listens. The process that holds this socket
+        // ends when it gets this connection.
         assert!(squatter.wait().unwrap().success());
     });
 }
@@ -176,8 +176,8 @@ fn the_drop_port_drops_and_limits_hold() {
     });
 }
 
-/// Returns lines with addresses and flags. Leaves out lifetimes, and IPv6 addresses, which autoconfiguration may be
-/// changing.
+/// Returns lines with addresses and flags. Leaves out what can change at any time: lifetimes, and IPv6 addresses of
+/// autoconfiguration.
 fn without_lifetimes(text: &str) -> Vec<String> {
     let lines = text
         .lines()
@@ -203,7 +203,7 @@ fn ports_are_closed_to_the_host_while_the_switch_runs_and_after_it_was_killed() 
             counter(directory, "device", "port_closed_again") >= 1
         });
         arrives(&mut Wire::open("h0"), &mut Wire::open("h1"), 0x1111);
-        // The switch is killed, so it restores nothing.
+        // The switch is killed, so it restores no settings.
         drop(switch);
         assert_eq!(filters(), whole);
         let switch = Switch::start(directory, &arguments);

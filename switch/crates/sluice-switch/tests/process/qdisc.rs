@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests a qdisc that a user sets on a port's interface. The qdisc limits what the port sends until the user removes
-//! it. Packets that the qdisc refuses wait in the port's queue. Packets that arrive when this queue is full are dropped
-//! and counted.
+//! Tests a qdisc that a user sets on a port's interface. The qdisc limits what the port sends, until the user removes
+//! it. Packets that the qdisc refuses wait in the port's queue. If this queue is full, further packets are dropped and
+//! counted.
 
 use std::path::Path;
 
 use crate::running::*;
 use crate::wire::*;
 
-/// A token bucket with tokens for 26 frames of 60 bytes, and a backlog of 26 more frames. The rate is so low that no
-/// frame of the backlog leaves during the test.
+/// A token bucket filter. Its burst lets 26 frames of 60 bytes pass at once, and its backlog has room for 26 more. The
+/// rate is so low that no frame leaves the backlog during the test.
 const TBF: &str = "tc qdisc add dev p1 root tbf rate 8bit burst 1600 limit 1600";
 
-/// Returns the output of `ctl ports` for port 1.
+/// Returns the entry of port 1 in the output of `ctl ports`.
 fn port(directory: &Path) -> serde_json::Value {
     ctl_json(directory, "ports")["ports"][1].clone()
 }
@@ -23,7 +23,7 @@ fn sent_and_refused(directory: &Path) -> (u64, u64) {
     (value("tx_packets"), value("tx_queue_full"))
 }
 
-/// Returns the numbers of port 1 in `ctl queues`: packets that wait, and packets that were dropped because the queue
+/// Returns two numbers of port 1 from `ctl queues`: how many packets wait, and how many were dropped because the queue
 /// was full.
 fn waiting_and_dropped(directory: &Path) -> (u64, u64) {
     let queue = ctl_json(directory, "queues")["queues"][1].clone();
@@ -75,7 +75,7 @@ fn a_qdisc_limits_a_port_while_it_is_there() {
             wait_until("all frames have arrived", || received() - came == 100);
             assert_eq!(by_now(), (52, 0), "26 pass, 26 wait in the qdisc");
             assert!(ctl(directory, "queues").contains("DROPPED"));
-            // The port's queue holds some of the 48 refused frames; the port's transmitter holds the others.
+            // Of the 48 refused frames, the port's queue holds some, and the port's transmitter holds the others.
             let waiting = waiting_and_dropped(directory).0;
             for number in 0..100 {
                 h0.send(&frame_of(0x1111, number));
@@ -103,11 +103,11 @@ fn a_qdisc_limits_a_port_while_it_is_there() {
     });
 }
 
-/// Sets up a link of 4 Mbit/s in the way that mininet's TCLink does.
+/// Sets up a link of 4 Mbit/s with the same qdiscs as mininet's TCLink.
 const TCLINK: &str = "tc qdisc add dev p1 root handle 5: htb default 1 &&
     tc class add dev p1 parent 5: classid 5:1 htb rate 4mbit burst 15k";
 
-/// A program that forwards to port 1. The first byte of a frame is its priority. Behind this byte the program writes
+/// A program that forwards to port 1. The first byte of a frame is its priority. After this byte, the program writes
 /// enq_timestamp, deq_timedelta (4 bytes each), enq_qdepth and deq_qdepth (3 bytes each).
 const QUEUED: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -167,7 +167,7 @@ fn what_a_shaped_link_holds_up_waits_in_the_queue_where_the_program_sees_it() {
         let dropped = waiting(0).1;
         assert!(dropped > 0, "{}", ctl(directory, "queues"));
         assert_eq!(counter(directory, "program", "dropped_queue_full"), dropped);
-        // A later packet of higher priority overtakes the waiting packets.
+        // A packet of higher priority arrives later, and overtakes the waiting packets.
         send(&mut h0, 1, 250..251);
         let frames = h1.receive(251 - dropped as usize, |frame| frame[0] < 2);
         let numbers: Vec<u8> = frames.iter().map(|frame| frame[15]).collect();

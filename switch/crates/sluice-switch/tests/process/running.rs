@@ -106,7 +106,7 @@ pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// A running switch. Dropping this kills the process if the test has not ended it.
+/// A running switch. Dropping the value kills the process, unless the test has ended it.
 pub(crate) struct Switch(Child);
 
 impl Drop for Switch {
@@ -149,7 +149,7 @@ impl Switch {
         self.0.id()
     }
 
-    /// Sends SIGTERM, and waits until the switch has ended. The switch must not wait for clients or packets.
+    /// Sends SIGTERM, and waits until the switch has ended. Fails if the switch waits for clients or packets.
     pub(crate) fn terminate(mut self) -> ExitStatus {
         let start = Instant::now();
         // SAFETY: kill takes no pointers; the child has not been waited for, so its process id is still valid.

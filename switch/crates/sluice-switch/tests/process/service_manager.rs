@@ -38,7 +38,8 @@ fn the_service_manager_hears_ready_alive_and_stopping() {
     assert!(switch.wait().unwrap().success());
 }
 
-/// Tests that warnings of other crates are logged, too. The warning in this test comes from the crate service-manager.
+/// Tests that warnings of the project's other crates are logged, too. The warning in this test comes from the crate
+/// service-manager.
 #[test]
 fn a_service_manager_that_does_not_hear_is_warned_of() {
     let directory = tempfile::tempdir().unwrap();

@@ -66,8 +66,8 @@ impl Wire {
     }
 }
 
-/// Sends frames until one arrives. The switch may drop the first frames, because it does not know yet that the link is
-/// up.
+/// Sends frames until one arrives. The switch may drop the first frames, because it has not yet noticed that the link
+/// is up.
 pub(crate) fn arrives(from: &mut Wire, to: &mut Wire, kind: u16) {
     let deadline = Instant::now() + DEADLINE;
     from.send(&frame_of(kind, 1));

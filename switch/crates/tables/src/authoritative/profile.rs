@@ -22,11 +22,11 @@ pub(crate) struct RefCounted<T> {
 pub(crate) struct AuthoritativeProfile {
     pub(crate) members: BTreeMap<u32, RefCounted<Member>>,
     pub(crate) groups: BTreeMap<u32, RefCounted<Group>>,
-    /// Number of entries with a one-shot group.
+    /// Number of entries that have a one-shot group.
     pub(crate) one_shots: usize,
 }
 
-/// Reference from an entry to its table's profile.
+/// A reference from an entry to its target in the table's profile.
 pub(super) enum Reference {
     None,
     Member(u32),

@@ -14,8 +14,8 @@ use crate::shared_table::SharedTable;
 use crate::slab::{Record, Slab};
 use crate::table_lookup::TableLookup;
 
-/// The entries of a table, and the slots of its slab. A slot is in use if it is below `next` and neither free nor
-/// parked.
+/// The entries of a table, and the slots of its slab. A slot is in use if it is below `next` and is neither in `free`
+/// nor in `parked`.
 #[derive(Debug)]
 pub(crate) struct AuthoritativeTable {
     pub(crate) slab: Arc<Slab>,
@@ -23,14 +23,15 @@ pub(crate) struct AuthoritativeTable {
     len: usize,
     next: u32,
     free: Vec<u32>,
-    /// Slots to which nothing refers except handles.
+    /// Slots that only handles ([`Entry`](crate::Entry)) still refer to. [`retry_parked`](Self::retry_parked) frees
+    /// them after the handles are dropped.
     parked: Vec<u32>,
     pub(crate) default: Arc<DefaultEntry>,
     pub(crate) initial_default: Arc<DefaultEntry>,
     pub(super) profile: Option<ProfileId>,
 }
 
-/// Index that finds an entry's slot by key and rank.
+/// Index that finds an entry's slot by key and rank ([`compile_entry_key`](crate::key::compile_entry_key)).
 #[derive(Debug)]
 enum Index {
     /// In an exact-match table, the inactive replica's lookup structure is the index.
@@ -41,7 +42,8 @@ enum Index {
     Own(Box<Exact>),
 }
 
-/// Calls `then` with an entry's identity, the bytes by which the index distinguishes the entries of a table.
+/// Calls `then` with an entry's identity. The identity is the bytes that are different for any two entries of a table:
+/// key, prefix length and rank.
 fn identity<R>(stored: &[u8], prefix_len: u32, rank: i32, then: impl FnOnce(&[u8]) -> R) -> R {
     let (length, rank) = ((prefix_len as u16).to_ne_bytes(), rank.to_ne_bytes());
     let parts = [stored, &length, &rank];
@@ -68,7 +70,7 @@ fn of_record<R>(record: Record<'_>, then: impl FnOnce(&[u8]) -> R) -> R {
     identity(record.stored(), record.prefix_len(), record.rank(), then)
 }
 
-/// Number of bytes that an identity has in addition to the key, for prefix length and rank.
+/// Number of bytes that prefix length and rank add to the key in an identity.
 const IDENTITY_BYTES: usize = 6;
 
 impl AuthoritativeTable {
@@ -158,7 +160,8 @@ impl AuthoritativeTable {
         }
     }
 
-    /// Releases the slots that a change has made unused. Order: both replicas must have applied the change before.
+    /// Releases the slots that became unused when a change replaced or deleted an entry. Order: both replicas must
+    /// have applied the change before.
     pub(crate) fn release_replaced(&mut self, swap: EntrySwap) {
         let Some(before) = swap.before else { return };
         let is_holder = self.slab.is_holder(before);
@@ -171,7 +174,8 @@ impl AuthoritativeTable {
         }
     }
 
-    /// Reduces the recorded changes of the routes to a minimum. Order: must be called before the replicas are updated.
+    /// Drops recorded changes of routes whose prefix is covered by another changed prefix. Order: must be called
+    /// before the replicas are updated.
     pub(super) fn compact_changes(&self) {
         if let Index::Routes(routes) = &self.index {
             routes.write().compact_changes();
@@ -185,7 +189,7 @@ impl AuthoritativeTable {
         }
     }
 
-    /// Tries again to release some of the parked slots.
+    /// Frees up to 64 parked slots. Stops at the first slot to which a handle still refers.
     pub(crate) fn retry_parked(&mut self) {
         for _ in 0..self.parked.len().min(64) {
             if let Some(slot) = self.parked.pop() {
@@ -198,7 +202,8 @@ impl AuthoritativeTable {
         }
     }
 
-    /// Replaces one version of an entry by another version.
+    /// Replaces the version `before` of an entry by the version `after`. Either may be missing: the entry is then
+    /// added or removed.
     pub(super) fn apply(&mut self, swap: EntrySwap) {
         let Self { slab, index, .. } = self;
         if let Some(before) = swap.before {

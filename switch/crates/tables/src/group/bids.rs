@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Bids of members for buckets. Each bucket goes to the highest bidder that has quota left.
+//! Bids of members for buckets. Each bucket goes to the highest bidder that has quota left. A quota is the number of
+//! positions that a bidder may still get. A bucket has 2^64 positions, and can be divided between bidders at any
+//! position.
 
 use sluice_random::mix;
 
@@ -7,8 +9,7 @@ use std::cmp::Ordering;
 
 use super::piece::BucketPiece;
 
-/// Largest share, in positions, that counts as a rounding error: 2^-52 of a bucket. No bucket is divided for such a
-/// share.
+/// Number of positions that counts as a rounding error: 2^-52 of a bucket. No bucket is divided for so few positions.
 const NEGLIGIBLE: u128 = 1 << 12;
 
 /// A group member that bids for buckets.
@@ -26,8 +27,9 @@ fn draw(bucket: usize, bidder: &Bidder) -> u64 {
     mix(bidder.key ^ (bucket as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// Returns the distance of a bid from the best possible bid. The distance is exponentially distributed with the weight
-/// as its rate. So the probability that a member has the least distance is proportional to its weight.
+/// Returns how far a bid is from the best possible bid; the least distance wins. The distance is exponentially
+/// distributed, and its rate is the weight. So the probability that a member has the least distance is proportional to
+/// its weight.
 fn distance(draw: u64, weight: u32) -> f64 {
     let uniform = ((draw >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
     -uniform.ln() / f64::from(weight)
@@ -51,8 +53,8 @@ impl Bid {
         }
     }
 
-    /// Compares two bids for one bucket. The better bid is greater. Of two bids with equal weights, the one with the
-    /// greater draw is better. So the best bid among equal weights is found without a logarithm.
+    /// Compares two bids for one bucket. The better bid is greater. If two weights are equal, the greater draw is the
+    /// better bid, so finding the best bid among equal weights needs no logarithm.
     fn compare(&self, other: &Self) -> Ordering {
         let nearer = other.distance.total_cmp(&self.distance);
         nearer
@@ -61,8 +63,9 @@ impl Bid {
     }
 }
 
-/// Returns the highest of these bidders for a bucket. If the watched port of a bucket's owner is down, the bucket
-/// belongs to the highest remaining bidder. No other bucket moves, and all buckets return when the ports are up again.
+/// Returns the highest of these bidders for a bucket. When the watched port of a bucket's owner goes down, the caller
+/// passes only the members whose ports are up. So only the buckets of that owner move, and they return when the port is
+/// up again.
 pub(super) fn winner<'a>(
     bucket: usize,
     bidders: impl Iterator<Item = (usize, &'a Bidder)>,
@@ -118,7 +121,7 @@ impl<'a> Quotas<'a> {
         (taken.map(owned), rest)
     }
 
-    /// Assigns each piece, in order, to the highest bidder that has quota left. At most one piece is divided per
+    /// Assigns each piece, in order, to the highest bidder that has quota left. Divides at most one piece for each
     /// bidder.
     pub(super) fn give(
         mut self,
@@ -130,8 +133,8 @@ impl<'a> Quotas<'a> {
             let mut rest = Some(piece);
             while let Some(piece) = rest.take() {
                 let Some(owner) = self.highest_bidder(&classes, piece.bucket) else {
-                    // All quotas are used up. Because of rounding, there can be slightly more positions than the sum of
-                    // the quotas. The highest bidder of all gets these positions.
+                    // All quotas are used up, but rounding can leave slightly more positions than the sum of the
+                    // quotas. The highest bidder of all gets these positions.
                     let all = self.bidders.iter().enumerate();
                     given.extend(winner(piece.bucket, all).map(|owner| piece.of(owner)));
                     break;

@@ -24,8 +24,8 @@ use super::piece::BucketPiece;
 /// buckets would be too large or too coarse.
 const MAX_MEMBERS: usize = 1024;
 
-/// Number of buckets for each declared member, up to [`USUAL_BUCKETS`] buckets in total. With more buckets, fewer flows
-/// fall into divided buckets.
+/// Number of buckets for each member that the declared size allows, up to [`USUAL_BUCKETS`] buckets in total. With more
+/// buckets, fewer flows fall into divided buckets.
 const BUCKETS_EACH: usize = 64;
 
 /// Minimum number of buckets of a group.
@@ -34,16 +34,17 @@ const MIN_BUCKETS: usize = 1 << 10;
 /// Number of buckets of a group with many members, and of a group that declares no size.
 const USUAL_BUCKETS: usize = 1 << 12;
 
-/// A group has more than [`USUAL_BUCKETS`] buckets only if its declared size exceeds [`USUAL_BUCKETS`] times this
-/// number. The declared size is the limit of the sum of the weights.
+/// Largest declared size for each bucket. Only a group whose declared size exceeds [`USUAL_BUCKETS`] times this number
+/// has more than [`USUAL_BUCKETS`] buckets. The declared size is the limit of the sum of the weights.
 const SIZE_EACH: usize = 4;
 
 /// Maximum number of buckets of a group.
 const MAX_BUCKETS: usize = 1 << 14;
 
-/// Multiplier of a hash, applied before the hash is scaled to the number of buckets. It is 2^64 divided by the golden
-/// ratio, which spreads consecutive numbers far apart (Knuth, The Art of Computer Programming, volume 3, 6.4). The high
-/// half of the product makes the result depend on the high bits too.
+/// Multiplier of a hash, applied before the hash is scaled to the number of buckets. The multiplier is 2^64 divided by
+/// the golden ratio, which spreads consecutive numbers far apart (Knuth, The Art of Computer Programming, volume 3,
+/// 6.4). The high half of the 128-bit product is xored into the low half, so that the result depends on the hash's high
+/// bits too.
 pub(crate) const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The assignment of buckets to members.
@@ -54,15 +55,15 @@ pub(super) struct Buckets {
     parts: Box<[DividedPart]>,
 }
 
-/// The owner of each bucket. The largest number of the integer type stands for a divided bucket.
+/// The owner of each bucket, as an index of a member. The largest number of the integer type marks a divided bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Owners {
     /// For at most 255 members.
     Narrow(Box<[u8]>),
     /// For at most [`MAX_MEMBERS`] members.
     Wide(Box<[u16]>),
-    /// For larger groups, which have no buckets: for each member, the sum of the weights up to and including its own
-    /// weight.
+    /// For larger groups, which have no buckets. Holds for each member the sum of the weights of all members up to and
+    /// including this one.
     Sums(Box<[u64]>),
 }
 
@@ -99,8 +100,8 @@ pub(super) fn count(declared: u32) -> usize {
 /// Number of buckets of a one-shot group.
 pub(super) const OF_ENTRY: usize = MIN_BUCKETS;
 
-/// Returns the location of a hash among `count` buckets. The location depends on every bit of the hash, even if hashes
-/// are short.
+/// Returns the location of a hash among `count` buckets. The location depends on every bit of the hash, even if the
+/// hash has only 16 bits.
 #[inline]
 pub(super) fn locate(hash: u64, count: usize) -> HashLocation {
     let product = u128::from(hash) * u128::from(SPREAD);
@@ -118,8 +119,8 @@ pub(super) fn positions(count: usize) -> u128 {
 }
 
 impl Buckets {
-    /// Creates the buckets of a new group. A group has `count` buckets, unless a single member has all positions or
-    /// there are too many members.
+    /// Creates the buckets of a new group. The group has `count` buckets. A group with a single member has one bucket,
+    /// and a group with too many members has none.
     pub(super) fn new(bidders: &[Bidder], count: usize) -> Self {
         if !Self::are_few(bidders) {
             let sum = |sum: &mut u64, bidder: &Bidder| {
@@ -230,17 +231,18 @@ impl Buckets {
         }
     }
 
-    /// Drops the owners. Keeps only the parts of divided buckets.
+    /// Drops the owners of whole buckets. Keeps only the parts of divided buckets.
     pub(super) fn drop_owners(&mut self) {
         self.owners = Owners::Narrow(Box::default());
     }
 
-    /// Returns the buckets with these owners: reverses [`drop_owners`](Self::drop_owners).
+    /// Returns the buckets with these owners of whole buckets: the inverse of [`drop_owners`](Self::drop_owners).
     pub(super) fn with_owners(&self, owners: &[Option<usize>], members: usize) -> Self {
         Self::of_owners(owners, members, self.parts.to_vec())
     }
 
-    /// Returns the range to which a hash is scaled: the number of buckets, or the sum of the weights.
+    /// Returns the number to which a hash is scaled: the number of buckets, or in a group without buckets the sum of
+    /// the weights.
     #[inline]
     pub(super) fn count(&self) -> usize {
         match &self.owners {

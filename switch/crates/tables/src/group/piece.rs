@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ranges of positions in buckets, of which an assignment is made.
+//! Ranges of positions in buckets. An assignment is a list of such pieces.
 
 /// A range of positions in one bucket. It belongs to one member, or is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,8 +18,9 @@
 //! such a group. If that member has no quota left, it goes to the highest bidder that has quota left.
 //!
 //! Invariant: if a new group with content A is written with content B and then with A again, it has its first
-//! assignment again. Reason: a member whose share is smaller in B has in B only positions that it had in A. A member
-//! whose share is larger in B has all positions that it had in A. The second write of A keeps these positions first.
+//! assignment again. Reason: a member with a smaller share in B has, in B, only positions that it had in A. A member
+//! with a larger share in B has all positions that it had in A, and more. The second write of A first keeps each
+//! position that its owner also has in A. The rest goes to the owners of A, who have just enough quota left.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Exact match for short keys: an array with an element for every possible key. Most tables of a program are of this
-//! kind, for example interfaces, next hops and groups.
+//! Exact match for short keys: an array with an element for every possible key. Most tables of a program have short
+//! keys, for example the tables of interfaces, next hops and groups.
 
 use sluice_program::Table;
 

@@ -10,7 +10,7 @@ use crate::wait::Wait;
 
 #[derive(Debug)]
 pub(crate) struct Exact {
-    /// Holds the keys too, while there are few of them.
+    /// A second copy of the keys, used for lookups while there are few keys.
     few: FewKeys,
     index: Index,
 }
@@ -52,14 +52,15 @@ impl Exact {
         self.few.lookup(key).ok()
     }
 
-    /// Like [`lookup`](Self::lookup), with fewer instructions, for a table that is in the caches.
+    /// Like [`lookup`](Self::lookup), but with fewer instructions, because it does not prefetch. Faster if the table
+    /// is in the CPU caches.
     #[inline(always)]
     pub(crate) fn lookup_cached(&self, key: &[u8]) -> Option<u32> {
         self.index.get_cached(key)
     }
 
-    /// Like [`lookup_cached`](Self::lookup_cached), for a key that was just stored as whole words, the last one padded
-    /// with zeros.
+    /// Like [`lookup_cached`](Self::lookup_cached), for a key that machine code has just stored as whole words. The
+    /// last word is padded with zeros.
     #[inline(always)]
     pub(crate) fn lookup_stored<const W: usize>(&self, words: &[[u8; 8]; W]) -> Option<u32> {
         self.index.get_stored(words)

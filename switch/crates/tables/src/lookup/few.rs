@@ -12,7 +12,8 @@ pub(super) struct FewKeys {
     keys: [u64; MAX_KEYS],
     slots: [u32; MAX_KEYS],
     count: usize,
-    /// Whether keys are too many or too long. If so, no keys are kept here.
+    /// Whether there are too many keys, or keys that are too long. If so, this structure is empty and lookups use the
+    /// hash table.
     too_many: bool,
 }
 
@@ -74,7 +75,7 @@ impl FewKeys {
     }
 }
 
-/// Error: the keys are not kept, because they are too many or too long.
+/// Error: this structure does not hold the keys, because they are too many or too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooMany;
 

@@ -7,7 +7,7 @@ use crate::slab::Target;
 pub(crate) enum Found<'a> {
     /// Slot of the entry.
     Slot(u32),
-    /// Target of the entry, in tables whose entries keep no packet state. If the target is a one-shot group, the number
-    /// is the slot of the entry that owns the group.
+    /// The target of the entry, in tables whose entries keep no packet state. The second field is the slot of the entry
+    /// that owns the group, if the target is a one-shot group; otherwise it has no meaning.
     Class(Target<'a>, u32),
 }

@@ -2,8 +2,8 @@
 //! Layout of a table's records.
 //!
 //! A record begins with the words that packets read and write: the head, the parameters, the counter and the time of
-//! the last hit. These words share one cache line if they fit. Words that only the control plane needs follow. Records
-//! that packets write are aligned to a cache line.
+//! the last hit. These words share one cache line if they fit. The words that only the control plane needs come after
+//! them. If packets write the records of a table, the records are aligned to cache lines.
 
 use sluice_program::{Program, Table};
 
@@ -21,7 +21,8 @@ pub(crate) struct RecordLayout {
     /// Offset of the word with flags, handle count and prefix length.
     pub(super) notes: usize,
     pub(super) timeout: Option<usize>,
-    /// Offset of rank and sequence number, in tables in which the order of entries matters.
+    /// Offset of rank and sequence number. `None` in tables in which at most one entry can match a packet, or the
+    /// longest prefix wins.
     pub(super) order: Option<usize>,
     pub(super) key: usize,
     /// Number of bytes of the key's value.
@@ -46,7 +47,7 @@ pub(super) const PARAMS: usize = 1;
 
 pub(super) const STATE_WORDS: usize = size_of::<EntryState>() / size_of::<u64>();
 
-/// Fields of the `notes` word. The low 32 bits have the handle count. The flags and the prefix length follow.
+/// Fields of the `notes` word. The low 32 bits count the handles. The flags and the prefix length are above them.
 pub(super) const CONST: u64 = 1 << 34;
 pub(super) const LIVE: u64 = 1 << 35;
 pub(super) const EXTRAS: u64 = 1 << 36;
@@ -76,8 +77,8 @@ impl RecordLayout {
         )
     }
 
-    /// Computes a layout. `state` is `None` if the table keeps no packet state. Otherwise `state` says whether the
-    /// table has a meter.
+    /// Computes a layout. `state` is `None` if the table keeps no packet state. Otherwise it is `Some`, and says
+    /// whether the table has direct meters.
     pub(crate) fn of(
         state: Option<bool>,
         param_words: usize,

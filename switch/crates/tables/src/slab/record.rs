@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Read access to records, for the authoritative copy, the replicas and the handles. Also builds rows, the part of a
+//! Reads records, for the authoritative copy, the replicas and the handles. Also builds rows. A row is the part of a
 //! record that packets need.
 
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::row::{
     ROW_HOLDER, ROW_KIND as KIND,
 };
 
-/// A reachable record. Only code that has the slot from the authoritative copy, a replica or a handle may access it;
-/// see the parent module.
+/// A record that is in use. Only code that has the slot from the authoritative copy, a replica or a handle may access
+/// it; see the parent module.
 #[derive(Clone, Copy)]
 pub(crate) struct Record<'a> {
     slab: &'a Slab,
@@ -105,9 +105,9 @@ impl<'a> Record<'a> {
         if start + size_of::<Meter>() > meters.usable() {
             return None;
         }
-        // SAFETY: these bytes are usable. They begin at a multiple of a meter's size after the start of a cache line,
-        // so they are aligned. A meter consists of atomic numbers, for which any bytes are valid. It is never borrowed
-        // exclusively, and lives as long as the slab.
+        // SAFETY: these bytes are usable. They are aligned, because they begin at a multiple of a meter's size after
+        // the start of a cache line. A meter consists of atomic numbers, for which any bytes are valid. A meter is
+        // never borrowed exclusively, and lives as long as the slab.
         Some(unsafe { &*meters.start().add(start).cast::<Meter>() })
     }
 
@@ -130,7 +130,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Writes the row of the record's class to `row`: only the target, in the format of a record's first words.
+    /// Writes the row of the record's class to `row`: a head with the target alone, and the parameters.
     pub(crate) fn class(&self, row: &mut Vec<u64>) {
         let layout = &self.slab.layout;
         let head = self.head();
@@ -186,7 +186,8 @@ impl<'a> Record<'a> {
     /// Records whether the record is part of the authoritative copy. Only the code that changes the authoritative copy
     /// calls this.
     pub(crate) fn set_live(&self, live: bool) {
-        // Other threads may change the handle count in the same word concurrently, so only the flag's bit is changed.
+        // Changes only the flag's bit, because other threads may change the handle count in the same word at the same
+        // time.
         if live {
             self.notes().fetch_or(LIVE, Ordering::Relaxed);
         } else {
@@ -211,7 +212,7 @@ impl<'a> Record<'a> {
     }
 
     /// Returns the priority that the control plane gave. For a prefix field that is too wide for a FIB, returns the
-    /// prefix length.
+    /// prefix length instead.
     pub(crate) fn rank(&self) -> i32 {
         let order = self.slab.layout.order;
         order.map_or(0, |index| {
@@ -219,8 +220,8 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Returns the insertion number. Of several matching entries with equal ranks, the one with the lowest number wins;
-    /// it was inserted first.
+    /// Returns the insertion number. If several matching entries have equal ranks, the entry with the lowest number
+    /// wins, because it was inserted first.
     pub(crate) fn sequence(&self) -> u64 {
         let order = self.slab.layout.order;
         order.map_or(0, |index| self.words[index + 1].load(Ordering::Relaxed))
@@ -253,12 +254,12 @@ pub(crate) enum Target<'a> {
     Direct(ActionRef<'a>),
     Member(u32),
     Group(u32),
-    /// The one-shot group that the replica stores for the record.
+    /// A one-shot group. The replica stores the group under the record's slot.
     OneShot,
 }
 
 /// Returns the target of a class's row. If the target is a one-shot group, also returns the slot of the entry that owns
-/// the group; otherwise the slot is meaningless.
+/// the group. Otherwise the returned slot has no meaning.
 #[inline]
 pub(crate) fn class_target(row: &[AtomicU64]) -> (Target<'_>, u32) {
     let head = row[HEAD].load(Ordering::Relaxed);
@@ -292,14 +293,14 @@ pub(crate) fn default_row(binding: Option<&Binding>) -> Box<[AtomicU64]> {
     row.into()
 }
 
-/// Returns words as plain numbers. Invariant: parameters and key of a reachable record are never written. The
-/// parameters of a class are not written while its replica is held.
+/// Returns words as plain numbers. Invariant: the parameters and the key of a record in use are never written. The
+/// parameters of a class are not written while a reader holds the replica.
 #[inline]
 fn plain(words: &[AtomicU64]) -> &[u64] {
     // SAFETY: `AtomicU64` has the size and bit validity of `u64`, and at least its alignment. These words are not
-    // written during the borrow: only `Slab::fill` writes them, for a slot from the free list. The caller has the slot
-    // from the authoritative copy (under the control lock), from a replica (held by a pin) or from a handle (counted in
-    // the record). A slot that one of these refers to is not on the free list.
+    // written during the borrow: only `Slab::fill` writes them, and only for a slot from the free list. The caller has
+    // the slot from the authoritative copy (under the control lock), from a replica (held by a pin) or from a handle
+    // (counted in the record). A slot that any of these three refers to is not on the free list.
     unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
 }
 

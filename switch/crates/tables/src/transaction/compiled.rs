@@ -47,8 +47,9 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Prefetches the first cache lines that writes of compiled entries will read. Must be called a few updates ahead.
-    /// `entries` are at most [`AHEAD`] entries of one table; further entries are ignored.
+    /// Prefetches the first cache lines that writes of compiled entries will read. Callers do this a few updates
+    /// before they write the entries. `entries` are at most [`AHEAD`] entries of one table; further entries are
+    /// ignored.
     pub fn prefetch<'e>(&self, id: TableId, entries: impl Iterator<Item = CompiledEntry<'e>>) {
         let mut keys = [KeyRef::new(&[], 0); AHEAD];
         let mut count = 0;

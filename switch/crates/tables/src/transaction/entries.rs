@@ -65,7 +65,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Replaces an entry's action and attributes. Keeps its counter, meter and time of the last hit.
+    /// Replaces an entry's action and attributes. Keeps the entry's counter, meter and time of the last hit.
     ///
     /// # Errors
     /// `NotFound`, and the errors of [`insert`](Self::insert).
@@ -102,7 +102,7 @@ impl<'a> Transaction<'a> {
         self.apply(Change::Entry(id, swap));
     }
 
-    /// Writes a version of an entry. If there is a version `before`, replaces it.
+    /// Writes a version of an entry. If `before` is given, the new version replaces that version.
     pub(super) fn write(
         &mut self,
         id: TableId,
@@ -212,8 +212,8 @@ impl<'a> Transaction<'a> {
         self.control.find(id, key, rank).ok_or_else(missing)
     }
 
-    /// Checks an entry's whole specification and returns its binding. `before` is the one-shot group that the entry has
-    /// before this operation.
+    /// Checks an entry's whole specification and returns the entry's target. `before` is the one-shot group that the
+    /// entry had before this operation.
     fn checked(&self, table: &Table, spec: &EntrySpec, before: Option<&Group>) -> Result<Binding> {
         if spec.idle_timeout_ns != 0 && !table.support_timeout {
             return invalid(format!(
@@ -224,8 +224,8 @@ impl<'a> Transaction<'a> {
         self.binding(table, &spec.action, before)
     }
 
-    /// Checks an entry's action and returns its binding. `before` is the one-shot group that the entry has before this
-    /// operation.
+    /// Checks an entry's action and returns the entry's target. `before` is the one-shot group that the entry had
+    /// before this operation.
     fn binding(
         &self,
         table: &Table,

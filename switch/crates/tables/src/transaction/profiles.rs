@@ -135,8 +135,8 @@ impl<'a> Transaction<'a> {
         Ok(Arc::new(Group::new(spec, before)))
     }
 
-    /// Returns the maximum number of groups of a selector. The program does not declare this limit. The limit is the
-    /// profile's size or the number of entries that could refer to a group, whichever is greater.
+    /// Returns the maximum number of groups of a selector. The program does not declare this number. It is the
+    /// profile's size, or the number of entries that could refer to a group if that is greater.
     fn group_limit(&self, id: ProfileId) -> usize {
         let tables = self.program.tables.iter();
         let users = tables.filter(|table| table.profile == Some(id));
@@ -177,7 +177,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Replaces a group's members. Moves only the flows that must move for exact shares.
+    /// Replaces a group's members. Moves no more flows than exact shares require.
     ///
     /// # Errors
     /// `NotFound`, and the errors of [`group_insert`](Self::group_insert). `InvalidArgument` if the maximum size
@@ -232,8 +232,8 @@ impl<'a> Transaction<'a> {
     }
 }
 
-/// Checks that no entry uses one-shot programming. A selector has either members and groups or one-shot action sets,
-/// never both.
+/// Checks that no entry uses one-shot programming. A selector can hold either members and groups, or one-shot action
+/// sets, but not both at a time.
 fn check_not_one_shot(
     profile: &sluice_program::Profile,
     state: &AuthoritativeProfile,

@@ -13,7 +13,7 @@ use crate::model::{CloneSession, KeyField, MulticastGroup, Replica, count_destin
 use crate::value_set::ValueSetMembers;
 
 impl Transaction<'_> {
-    /// Checks that the limit of replicas allows replacing `before` replicas and backups by `after`.
+    /// Checks that the limit of replicas is kept when `before` replicas and backups are replaced by `after` ones.
     fn check_room(&self, after: usize, before: usize) -> Result<()> {
         let limit = self.limits.replicas;
         if self.control.authoritative.pre_replicas - before + after > limit {

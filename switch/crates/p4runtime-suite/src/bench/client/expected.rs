@@ -5,11 +5,12 @@ use tonic::Code;
 
 use crate::outcome::{Failure, Outcome};
 
-/// An expected code, or several codes if the specification leaves the code open.
+/// The code that a step expects. If the specification leaves the code open, several codes.
 pub trait Expected: std::fmt::Debug + Copy {
     /// Returns whether the code is an expected one.
     fn has(self, code: Code) -> bool;
-    /// Returns true if the feature is optional, so that UNIMPLEMENTED skips the case instead of failing it.
+    /// Returns whether the tested feature is optional. If so, UNIMPLEMENTED skips the case instead of
+    /// failing it.
     fn optional(self) -> bool {
         false
     }

@@ -9,7 +9,7 @@ use super::Client;
 use crate::bench::{Frame, ReturnedPacket, Walk};
 use crate::outcome::{Failure, Outcome, same};
 
-/// The source address of marker packets, which show that all earlier packets were processed.
+/// Source address of marker packets. When a marker packet comes back, all earlier packets were processed.
 const MARKER: u64 = 0x02ff_ffff_ffff;
 
 impl Client {

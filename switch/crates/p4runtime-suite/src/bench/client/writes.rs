@@ -50,7 +50,7 @@ impl Client {
     /// Writes a batch. Returns the server's `Error` message for each update, in order.
     ///
     /// # Errors
-    /// The server's response does not have this form.
+    /// The server's response does not have an `Error` message for each update.
     pub async fn errors(
         &mut self,
         updates: Vec<Update>,

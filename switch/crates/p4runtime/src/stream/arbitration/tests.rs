@@ -257,7 +257,7 @@ fn a_role_without_streams_is_forgotten_but_for_its_highest_id() {
     assert_eq!(arbiter.rights("r"), Rights::new("r", None));
     let told = update(&mut arbiter, 2, "r", 4);
     assert_eq!(told, Ok(vec![(2, Code::NotFound, Some(5))]));
-    // Without a primary there is no election id to keep.
+    // Before its first primary, the role has no election id that must be kept.
     update(&mut arbiter, 3, "never", None).unwrap();
     arbiter.disconnect(3);
     assert!(!arbiter.roles.contains_key("never"));

@@ -49,7 +49,7 @@ fn request(entry: TableEntry, operation: i32) -> Request {
     Request::read(request.encode_to_vec().into()).unwrap()
 }
 
-/// Inserts the entry by the slow path. Returns the table's content.
+/// Inserts the entry by the slow path, and returns the table's content.
 fn long_way(schema: &Schema, store: &Store, entry: &TableEntry) -> UpdateResult<Vec<EntrySpec>> {
     let context = Context {
         schema,
@@ -95,7 +95,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// Generates entries. Many are valid, and many have a mistake.
+    /// Generates entries: many valid ones, and many with a mistake.
     fn entry()(
         good in (0u8..128, any::<u32>(), 1..=32, 0u64..512),
         fields in proptest::option::weighted(0.5, proptest::collection::vec(field(), 0..4)),
@@ -149,8 +149,8 @@ proptest! {
                 transaction.commit();
                 prop_assert_eq!(Ok(held(&schema, &store)), expected);
             }
-            // Only unusual updates may take the slow path, for example an update whose key has only "don't care"
-            // fields.
+            // Only unusual updates may take the slow path. An example is an update in which every key field is
+            // "don't care".
             DecodedUpdate::Update(update) => {
                 let unusual = entry.is_default_action || entry.priority != 0;
                 prop_assert!(expected.is_err() || unusual, "{update:?}");

@@ -3,7 +3,7 @@
 //! routes has few next hops, so the numbers are small, and small numbers make lookup structures small.
 //!
 //! The row of a class has the format of the row of an entry's record: the head, then the parameters. A one-shot group
-//! is identified by the slot of the entry that owns it.
+//! belongs to one entry, so the head of its class names the slot of that entry.
 //!
 //! Each replica has its own rows of the classes ([`ClassRows`]). A number whose last entry was removed is reused only
 //! after both replicas have been updated.
@@ -20,18 +20,19 @@ use crate::slab::Record;
 #[derive(Debug)]
 pub(super) struct Classes {
     hasher: DefaultHashBuilder,
-    /// Index that finds a number by its row.
+    /// Hash table that finds the number of a row.
     numbers: HashTable<u32>,
-    /// Number of words in a row.
+    /// Number of 64-bit words in a row.
     words: usize,
     /// The rows, one after the other.
     rows: Vec<u64>,
-    /// Number of entries of each class; 0 if the number is free or idle.
+    /// Number of entries of each class; 0 if its number is in `free` or `idle`.
     entries: Vec<u32>,
     free: Vec<u32>,
-    /// Numbers allocated since both replicas were last updated.
+    /// Numbers that were allocated after the last update of both replicas. Their rows must still be copied to the
+    /// replicas.
     fresh: Vec<u32>,
-    /// Numbers whose last entry was removed since both replicas were last updated.
+    /// Numbers whose last entry was removed after the last update of both replicas. A replica may still use them.
     idle: Vec<u32>,
     /// Scratch memory for the row that is looked up.
     wanted: Vec<u64>,
@@ -109,7 +110,7 @@ impl Classes {
                 continue;
             }
             let hash = self.hasher.hash_one(self.row(number));
-            // A number that became idle twice is in the list twice, and may be removed already.
+            // A number that became idle twice is in the list twice. The first occurrence has then removed it already.
             if let Ok(found) = self.numbers.find_entry(hash, |known| *known == number) {
                 found.remove();
                 self.free.push(number);
@@ -130,7 +131,7 @@ impl Classes {
         }
     }
 
-    /// Copies the rows of fresh numbers to a replica's rows.
+    /// Copies the rows of newly allocated numbers to a replica.
     pub(super) fn copy_fresh_rows(&self, rows: &mut ClassRows) {
         for number in &self.fresh {
             rows.set(*number, self.row(*number));
@@ -141,7 +142,7 @@ impl Classes {
 /// The rows of the classes in one replica.
 #[derive(Debug)]
 pub(super) struct ClassRows {
-    /// Number of words in a row.
+    /// Number of 64-bit words in a row.
     words: usize,
     /// The rows, one after the other. Atomic like the words of records, because both are read as a [`Row`].
     rows: Vec<AtomicU64>,
@@ -155,7 +156,7 @@ impl ClassRows {
         &self.rows[start..start + self.words]
     }
 
-    /// Returns all words of a row. The row must begin with the words of a class ([`words`](Self::words)).
+    /// Returns all words of a row of a class. The row must have been made from the result of [`words`](Self::words).
     pub(super) fn words_of(&self, row: Row<'_>) -> &[AtomicU64] {
         let bytes = row.as_ptr().addr() - self.rows.as_ptr().addr();
         let start = bytes / size_of::<u64>();

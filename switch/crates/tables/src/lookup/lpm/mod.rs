@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Longest-prefix match with any number of exact fields, such as a VRF. Each value of the exact fields has its own FIB.
 //!
-//! The routes are stored once ([`Routes`]). Each replica has its own lookup structures, which follow the routes.
+//! The authoritative copy and both replicas share one copy of the routes ([`Routes`]). Each replica has its own lookup
+//! structures, and updates them from the recorded changes of the routes.
 //!
-//! If entries keep no packet state, a FIB's values are classes of entries with equal targets. Otherwise they are the
-//! entries' slots.
+//! A FIB maps a prefix to a number. If the entries keep no packet state, the number is a class: entries with equal
+//! targets share one. Otherwise the number is the entry's slot.
 
 mod classes;
 mod routes;
@@ -30,9 +31,9 @@ use vrfs::Vrfs;
 pub(crate) struct LpmTable {
     routes: SharedRoutes,
     vrfs: Vrfs<VrfFib>,
-    /// Algorithm for VRFs that are added later, if an operator has pinned an algorithm.
+    /// Algorithm for the FIBs of VRFs that are added later. `None` unless an operator has pinned one.
     pinned: Option<String>,
-    /// Whether the build of a FIB is pending.
+    /// Whether any FIB waits for a rebuild.
     pending: bool,
     /// Rows of the classes, if the FIBs' values are classes.
     rows: Option<ClassRows>,
@@ -154,7 +155,7 @@ impl LpmTable {
         }
     }
 
-    /// Returns the lookup result that belongs to a row of this table.
+    /// Returns what the entry of a row runs. The row must have been found in this table.
     pub(super) fn at<'a>(&'a self, slab: &Slab, row: Row<'a>) -> Found<'a> {
         match &self.rows {
             Some(rows) => {
@@ -165,8 +166,8 @@ impl LpmTable {
         }
     }
 
-    /// Returns the length of the longest prefix that a key matches. The result serves to explain a packet's lookup.
-    /// Never waits: while the routes are being changed, returns the full width of the field.
+    /// Returns the length of the longest prefix that a key matches, to explain a packet's lookup to an operator. Never
+    /// waits: while a transaction changes the routes, returns the full width of the field.
     pub(super) fn prefix_len(&self, key: &[u8]) -> Option<u32> {
         let value = self.value(key)?;
         let width = self.vrfs.layout.width;
@@ -179,7 +180,7 @@ impl LpmTable {
         Some(same.map_or(width, |(length, _)| length))
     }
 
-    /// Updates the lookup structures from the routes, and runs builds that are due.
+    /// Updates the lookup structures from the recorded changes of the routes, and runs rebuilds that are due.
     pub(super) fn settle(&mut self, now: Instant) {
         let shared = Arc::clone(&self.routes);
         let known = shared.read();
@@ -196,7 +197,7 @@ impl LpmTable {
                 (None, true) => {}
                 (Some(position), true) => self.vrfs.remove_at(position),
                 (None, false) => {
-                    // All routes of this VRF are new.
+                    // The VRF is new, so the FIB takes all its routes.
                     let mut fib = VrfFib::new(self.vrfs.layout.width, self.pinned.as_deref());
                     fib.follow(&vrf.routes, now);
                     self.vrfs.add_like(vrf, fib);
@@ -216,7 +217,7 @@ impl LpmTable {
         self.pending = self.vrfs.list.iter().any(|fib| fib.routes.is_pending());
     }
 
-    /// Returns whether a build is pending.
+    /// Returns whether any FIB waits for a rebuild.
     pub(crate) fn is_pending(&self) -> bool {
         self.pending
     }
@@ -233,9 +234,9 @@ impl LpmTable {
         status.collect()
     }
 
-    /// Pins the algorithm `name` for the FIB of these exact fields, or for all present and future FIBs. If `name` is
-    /// `None`, returns to automatic choice. Returns whether there is such a FIB. On an error, every FIB that can use
-    /// the algorithm uses it.
+    /// Pins the algorithm `name` for the FIB of these exact fields, or for all present and future FIBs if `exact` is
+    /// `None`. If `name` is `None`, returns to automatic choice. Returns whether there is such a FIB. Fails if the
+    /// algorithm cannot hold the routes of some FIB; all other FIBs use the algorithm nevertheless.
     pub(crate) fn pin(
         &mut self,
         exact: Option<&[u8]>,

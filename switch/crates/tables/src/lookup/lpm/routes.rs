@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The routes of a longest-prefix table. They are stored once: the authoritative copy of the table changes them, and
-//! both replicas follow.
+//! The routes of a longest-prefix table. The authoritative copy of the table changes them, and both replicas update
+//! their lookup structures from them.
 //!
-//! This module records the prefixes that have changed since both replicas were last updated. It reuses the number of a
-//! class only when neither replica uses the number. A route holds the value for lookups, and also its entry's slot. So
-//! the routes also serve as the authoritative copy's index of the entries.
+//! This module records which prefixes changed since both replicas were last updated. A route holds the value that
+//! lookups return, and also its entry's slot. So the authoritative copy needs no other index to find an entry. The
+//! number of a class is reused only when neither replica uses it any more.
 
 use std::sync::Arc;
 
@@ -99,8 +99,8 @@ pub(crate) struct Routes {
     pub(super) classes: Option<Classes>,
 }
 
-/// Routes behind a lock. The authoritative copy of the table takes the lock to change the routes, and a replica takes
-/// it to follow them. Packets never wait for this lock.
+/// The routes behind a lock. The authoritative copy of the table takes the lock to change the routes. A replica takes
+/// it to update its lookup structures. Packets never wait for this lock.
 pub(crate) type SharedRoutes = Arc<RwLock<Routes>>;
 
 impl Routes {
@@ -190,14 +190,15 @@ impl Routes {
         outcome
     }
 
-    /// Counts one entry fewer in a class.
+    /// Decrements the number of entries of a class.
     fn release(&mut self, class: Option<u32>) {
         if let (Some(classes), Some(class)) = (&mut self.classes, class) {
             classes.release(class);
         }
     }
 
-    /// Reduces the recorded changes to a minimum. Order: must be called before the replicas follow.
+    /// Drops recorded changes whose prefix is covered by another changed prefix. Order: must be called before the
+    /// replicas update their lookup structures.
     pub(crate) fn compact_changes(&mut self) {
         for at in &self.touched {
             match &mut self.vrfs.list[*at].routes {
@@ -207,7 +208,7 @@ impl Routes {
         }
     }
 
-    /// Clears the recorded changes. Order: must be called after both replicas have followed.
+    /// Clears the recorded changes. Order: must be called after both replicas have updated their lookup structures.
     pub(crate) fn clear_changes(&mut self) {
         if let Some(classes) = &mut self.classes {
             classes.clear_changes();

@@ -7,7 +7,7 @@ use sluice_fib::{Family, Follower, PinError, Rib, Status};
 
 use super::routes::VrfRoutes;
 
-/// Level of detail of FIB information.
+/// How much [`LpmTable::status`](super::LpmTable::status) finds out about a FIB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FibDetail {
     /// Everything except the number of distinct values, which is reported as 0. Takes constant time.
@@ -51,7 +51,7 @@ impl VrfFib {
             (Self::Wide(fib), VrfRoutes::Wide(routes)) => {
                 fib.follow(routes.changes(), routes.rib(), || now);
             }
-            // Unreachable, because both have the table's width.
+            // Unreachable: both have addresses of the table's width.
             _ => {}
         }
     }

@@ -72,7 +72,7 @@ impl KeyLayout {
 /// Data for one value of the exact fields.
 #[derive(Debug)]
 pub(super) struct Vrf<T> {
-    /// Bytes of the exact fields, concatenated.
+    /// The exact fields as bytes, one after the other.
     pub(super) exact: Box<[u8]>,
     /// The exact fields as one number, if they can be packed; else 0.
     number: u64,
@@ -127,7 +127,7 @@ impl<T> Vrfs<T> {
         found.map(|vrf| &vrf.routes)
     }
 
-    /// Returns the list position of the element for a key's exact fields.
+    /// Returns the position in `list` of the element for a key's exact fields.
     pub(super) fn position(&self, key: &[u8]) -> Option<usize> {
         let layout = &self.layout;
         let [before, after] = layout.exact.clone().map(|range| &key[range]);
@@ -144,7 +144,8 @@ impl<T> Vrfs<T> {
         found.map(|at| *at as usize)
     }
 
-    /// Returns the list position of the element with the same exact fields as `other`, an element of another map.
+    /// Returns the position in `list` of the element whose exact fields equal those of `other`. `other` is an element
+    /// of another map.
     pub(super) fn position_like<U>(&self, other: &Vrf<U>) -> Option<usize> {
         let same = |at: &u32| self.list[*at as usize].exact == other.exact;
         let found = self.index.find(self.hash_of(other), same);
@@ -169,7 +170,7 @@ impl<T> Vrfs<T> {
         })
     }
 
-    /// Adds an element with the exact fields of `other`, an element of another map. Returns its position.
+    /// Adds an element with the exact fields of `other`, which is an element of another map. Returns its position.
     pub(super) fn add_like<U>(&mut self, other: &Vrf<U>, routes: T) -> usize {
         self.push(Vrf {
             exact: other.exact.clone(),
