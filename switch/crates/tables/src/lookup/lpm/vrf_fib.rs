@@ -7,7 +7,7 @@ use sluice_fib::{Family, Follower, PinError, Rib, Status};
 
 use super::routes::VrfRoutes;
 
-/// How much [`LpmTable::status`](super::LpmTable::status) finds out about a FIB.
+/// How much a query for the status of a FIB finds out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FibDetail {
     /// Everything except the number of distinct values, which is reported as 0. Takes constant time.
