@@ -41,7 +41,7 @@ impl Default for Access {
     }
 }
 
-/// File of a socket. Dropping the value removes the file, unless the file was replaced by another one meanwhile.
+/// The file of a socket. Dropping the value removes the file, unless another file has replaced it.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,

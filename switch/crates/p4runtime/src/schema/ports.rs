@@ -2,7 +2,7 @@
 //! Finds the type of port numbers in replicas and watch ports (P4Runtime specification, "Translation of Port Numbers").
 //! These fields hold ports as the controller defines them, but P4Info does not give their type.
 //!
-//! So the type is taken from another object whose type P4Info gives and that also holds a port:
+//! So the type is taken from another place that holds a port, and whose type P4Info gives:
 //!
 //! 1. the type of a match field that is a port of `standard_metadata`;
 //! 2. the type of an action's parameter that becomes `egress_spec`;

@@ -2,9 +2,8 @@
 //! Finds hashes whose value affects only which member of a group a flow gets.
 //!
 //! A program that balances load often hashes a flow into a metadata field that only a selector uses. The switch may
-//! choose any member of the group, as long as the same flow always gets the same member. So nobody can tell which hash
-//! was used, if it spreads flows as evenly. All engines replace the program's hash by a cheaper one
-//! ([`Calculation::unseen`]).
+//! choose any member of the group, as long as the same flow always gets the same member. So the hash may be replaced by
+//! any other that spreads flows as evenly. All engines replace it by a cheaper one ([`Calculation::unseen`]).
 //!
 //! The router's own `multipath.p4` is such a program. With the cheaper hash, the packet rate with groups is 0.88 of the
 //! rate with a single path. With CRC-32, the packet rate with groups is 0.83 of that rate.

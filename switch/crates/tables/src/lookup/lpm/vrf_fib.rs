@@ -51,7 +51,7 @@ impl VrfFib {
             (Self::Wide(fib), VrfRoutes::Wide(routes)) => {
                 fib.follow(routes.changes(), routes.rib(), || now);
             }
-            // Unreachable: both have addresses of the table's width.
+            // Unreachable, because the FIB and its routes have addresses of the same width.
             _ => {}
         }
     }
