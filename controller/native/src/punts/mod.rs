@@ -219,7 +219,7 @@ impl PuntQueue {
         self.mailbox.update(|queue| self.put_into(queue, packet))
     }
 
-    /// Queues packets, for which [`Self::fits`] must be true. Wakes Python at most once.
+    /// Queues packets that fit ([`Self::fits`]). Wakes Python at most once.
     pub fn put_all(&self, packets: impl Iterator<Item = PacketIn>) {
         self.mailbox.update(|queue| {
             for packet in packets {
