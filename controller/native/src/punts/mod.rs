@@ -213,8 +213,7 @@ impl PuntQueue {
         packet.metadata.len() == self.fields.count
     }
 
-    /// Queues a packet, for which [`Self::fits`] must be true. Returns false if the packet is dropped, because there is
-    /// no room.
+    /// Queues a packet that fits ([`Self::fits`]). Returns false if the packet is dropped, because there is no room.
     pub fn put(&self, packet: PacketIn) -> bool {
         self.mailbox.update(|queue| self.put_into(queue, packet))
     }
