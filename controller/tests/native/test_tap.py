@@ -105,7 +105,7 @@ def test_an_interface_is_as_asked_and_goes_with_remove(taps: TapSet) -> None:
     assert "UP" not in found["flags"]
     taps.remove(index)
     assert not exists("tap-a")
-    with pytest.raises(ValueError, match="none of this TapSet"):
+    with pytest.raises(ValueError, match="is not in this TapSet"):
         taps.remove(index)
 
 
@@ -378,7 +378,7 @@ def test_what_is_no_queue_is_refused(taps: TapSet) -> None:
         taps.add("tap-a", 1500, MAC, queue=file.fileno())
     with pytest.raises(OSError, match="taking over a queue"):
         taps.add("tap-a", 1500, MAC, queue=1 << 20)
-    with pytest.raises(ValueError, match="none of this TapSet"):
+    with pytest.raises(ValueError, match="is not in this TapSet"):
         taps.queue(1)
 
 

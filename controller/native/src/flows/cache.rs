@@ -407,7 +407,7 @@ impl Cache {
 
     // -- comparing with the switch
 
-    /// Returns whether the record allows that the switch holds `found` for a flow. `None` means no entry.
+    /// Returns whether the switch may hold `found` for a flow, according to the record. `None` means no entry.
     pub fn agrees(&self, key: &FlowKey, found: Option<FlowVerdict>) -> bool {
         let Some(number) = self.store.find(key) else {
             return found.is_none();

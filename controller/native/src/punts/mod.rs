@@ -213,13 +213,12 @@ impl PuntQueue {
         packet.metadata.len() == self.fields.count
     }
 
-    /// Queues a packet, for which [`Self::fits`] must be true. Returns false if the packet is dropped, because there is
-    /// no room.
+    /// Queues a packet that fits ([`Self::fits`]). Returns false if the packet is dropped, because there is no room.
     pub fn put(&self, packet: PacketIn) -> bool {
         self.mailbox.update(|queue| self.put_into(queue, packet))
     }
 
-    /// Queues packets, for which [`Self::fits`] must be true. Wakes Python at most once.
+    /// Queues packets that fit ([`Self::fits`]). Wakes Python at most once.
     pub fn put_all(&self, packets: impl Iterator<Item = PacketIn>) {
         self.mailbox.update(|queue| {
             for packet in packets {

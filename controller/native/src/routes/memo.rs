@@ -264,7 +264,7 @@ mod tests {
     }
 
     proptest! {
-        /// Checks that no input bytes cause a panic, whatever texts are known.
+        /// Checks that no input bytes cause a panic, for any set of known texts.
         #[test]
         fn any_bytes_are_read(cuts in proptest::collection::vec((any::<usize>(), any::<u8>()), 0..8), tail in any::<Vec<u8>>()) {
             let mut memo = Memo::new(&[]);

@@ -3,8 +3,8 @@
 //!
 //! * Ingress: the kernel gives a frame to taps before this filter, which drops it. Taps are AF_PACKET sockets for all
 //!   protocols, such as the switch's. Bridges, ARP, IP and sockets for one protocol come after the filter. So the
-//!   switch receives the frame, and the rest of the host does not, whatever its addresses, routes, multicast
-//!   memberships and `rp_filter` are.
+//!   switch receives the frame, and the rest of the host does not. The host's addresses, routes, multicast memberships
+//!   and `rp_filter` do not change this.
 //! * Egress: all frames that the host sends pass the filter, which drops them. The switch's own frames bypass traffic
 //!   control (PACKET_QDISC_BYPASS). If they must pass the interface's qdisc, they carry a mark that is unique to this
 //!   interface ([`send_mark`]), and the filter accepts them. Setting a mark requires CAP_NET_ADMIN or CAP_NET_RAW.

@@ -177,7 +177,7 @@ pub struct ValueSet {
     pub width: u32,
     /// Declared number of members.
     pub max_size: usize,
-    /// The set is compared with the key of a `select`: widths in bits of the components of this key. Empty if no
-    /// `select` uses the set.
+    /// Widths in bits of the components of a member: those of the `select` key with which the set is compared. Empty
+    /// if no `select` uses the set.
     pub components: Vec<u16>,
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reads the command line, starts the device and its servers, and stops them on a signal.
 //!
-//! Two first arguments select other programs. `sluice-switch ctl ...` is a client of a running switch ([`ctl`]).
-//! `sluice-switch completion SHELL` prints a shell's completion script for the switch and `ctl` ([`completion`]).
+//! Two commands do something else. `sluice-switch ctl ...` is a client of a running switch ([`ctl`]). `sluice-switch
+//! completion SHELL` prints a shell's completion script for the switch and `ctl` ([`completion`]).
 
 mod admin;
 mod completion;

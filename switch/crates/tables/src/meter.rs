@@ -2,8 +2,8 @@
 //! Three-colour meters with two rates (RFC 2698) or one rate (RFC 2697). They are colour-blind and lock-free.
 //!
 //! A token bucket of rate r and burst b is stored as one number: the tokens *used* so far. Tokens that overflowed count
-//! as used. At time t the bucket holds r·t + b − used tokens. It never holds more than b tokens, hence used >= r·t.
-//! Taking n tokens is one compare-and-swap.
+//! as used. At time t the bucket holds r·t + b − used tokens. It never holds more than b tokens, so used is at least
+//! r·t. Taking n tokens is one compare-and-swap.
 //!
 //! In RFC 2697, tokens that do not fit in the committed bucket go to the excess bucket. So both buckets together act as
 //! one bucket with the same rate and the sum of both bursts. A meter with one rate stores the committed bucket and this

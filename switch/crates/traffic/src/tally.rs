@@ -14,7 +14,8 @@ const LONGEST_LATENCY: u64 = 3_600_000_000_000;
 /// Precision of a recorded latency, in significant decimal digits.
 const LATENCY_DIGITS: u8 = 3;
 
-/// For each flow, so many sequence numbers up to the highest one are remembered, to recognize duplicates.
+/// Number of sequence numbers, counted back from the highest one, that are remembered for each flow to recognize
+/// duplicates.
 const WINDOW: u64 = 64;
 
 /// What was received of one flow.

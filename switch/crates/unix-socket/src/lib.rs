@@ -41,7 +41,7 @@ impl Default for Access {
     }
 }
 
-/// File of a socket. Dropping the value removes the file, unless the file was replaced by another one meanwhile.
+/// The file of a socket. Dropping the value removes the file, unless another file has replaced it.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -98,8 +98,8 @@ pub fn listen(path: &Path, access: Access) -> io::Result<(UnixListener, SocketFi
     check_directory(directory)?;
     make_room(path)?;
     let socket = unix_socket()?;
-    // Order: the mode is set before bind(), which takes none. Linux gives the file the mode of the socket, so the file
-    // never has a wider mode. SAFETY: fchmod takes no pointers; the descriptor is open.
+    // Order: the mode is set before bind(), because bind() takes no mode. Linux gives the file the mode of the socket,
+    // so the file never has a wider mode. SAFETY: fchmod takes no pointers; the descriptor is open.
     check(unsafe { libc::fchmod(socket.as_raw_fd(), 0o600) })?;
     bind(&socket, path)?;
     let file = SocketFile {

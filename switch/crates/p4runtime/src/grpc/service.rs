@@ -186,7 +186,7 @@ async fn send_reading(
         return;
     }
     if let Err(status) = batch_status(&results) {
-        // Sending fails if the client has disconnected. Nobody needs the status then.
+        // Sending fails if the client has disconnected. The status then has no receiver.
         let _ = sender.send(Err(status)).await;
     }
 }

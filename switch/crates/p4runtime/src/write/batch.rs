@@ -270,7 +270,7 @@ struct Key {
 
 impl Key {
     /// Parses an encoded match field, and writes its value to its place in the key. Calls `note` with each encoded
-    /// value and what the value is.
+    /// value and the part of the entry to which it belongs.
     fn field(
         &mut self,
         fields: &[FieldPlan],

@@ -12,10 +12,10 @@
 //!   the other members shrink by exactly this much. So flows move only to the returning member.
 //! - When all members have returned, in any order, the assignment is the base again.
 //!
-//! A write with a new member, or with weights of other proportions, creates a new base. A member of both the old and
-//! the new group keeps as many of its positions as its new share allows. It keeps those first that it would also have
-//! if the group were created anew with this content. Each remaining position goes to the member that would have it in
-//! such a group. If that member has no quota left, it goes to the highest bidder that has quota left.
+//! A write that adds a new member, or changes the proportions of the weights, creates a new base. Each member that
+//! stays keeps as many of its positions as its new share allows. If it must give up some, it keeps first those that it
+//! would also have in a new group with this content. Each remaining position goes to the member that would have it in
+//! such a new group. If that member has no quota left, the position goes to the highest bidder that has.
 //!
 //! Invariant: if a new group with content A is written with content B and then with A again, it has its first
 //! assignment again. Reason: a member with a smaller share in B has, in B, only positions that it had in A. A member

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Match by priority. The matching entry with the highest priority wins. Among equal priorities, the entry inserted
-//! first wins. The classifier finds the entry's slot.
+//! Match by priority. The matching entry with the highest priority wins. If priorities are equal, the entry that
+//! was inserted first wins. The classifier finds the entry's slot.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -93,7 +93,7 @@ impl<'a> Record<'a> {
             .get(self.slab.layout.state..)?
             .first_chunk::<STATE_WORDS>()?;
         // SAFETY: `EntryState` is `repr(C)` and consists of `STATE_WORDS` values of `AtomicU64`, so it has the layout
-        // of this array. All accesses to it are atomic, and the borrow is kept.
+        // of this array. All accesses to it are atomic. The result lives no longer than the words.
         Some(unsafe { &*std::ptr::from_ref(words).cast::<EntryState>() })
     }
 

@@ -164,7 +164,7 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Returns an entry. Includes the changes of this transaction.
+    /// Returns an entry. Sees the uncommitted changes of this transaction.
     ///
     /// # Errors
     /// `NotFound`, `InvalidArgument`, `OutOfRange`.
@@ -175,7 +175,7 @@ impl<'a> Transaction<'a> {
         Ok(self.control.hold(id, slot))
     }
 
-    /// Returns a table's default entry. Includes the changes of this transaction.
+    /// Returns a table's default entry. Sees the uncommitted changes of this transaction.
     ///
     /// # Errors
     /// `InvalidArgument` if there is no such table.

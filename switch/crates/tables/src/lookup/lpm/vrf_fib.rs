@@ -7,7 +7,7 @@ use sluice_fib::{Family, Follower, PinError, Rib, Status};
 
 use super::routes::VrfRoutes;
 
-/// How much [`LpmTable::status`](super::LpmTable::status) finds out about a FIB.
+/// How much a query for the status of a FIB finds out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FibDetail {
     /// Everything except the number of distinct values, which is reported as 0. Takes constant time.
@@ -51,7 +51,7 @@ impl VrfFib {
             (Self::Wide(fib), VrfRoutes::Wide(routes)) => {
                 fib.follow(routes.changes(), routes.rib(), || now);
             }
-            // Unreachable: both have addresses of the table's width.
+            // Unreachable, because the FIB and its routes have addresses of the same width.
             _ => {}
         }
     }
